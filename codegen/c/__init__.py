@@ -1,0 +1,1 @@
+"""Sources of the C printer of tile programs."""

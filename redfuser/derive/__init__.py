@@ -1,0 +1,1 @@
+"""redfuser.derive"""

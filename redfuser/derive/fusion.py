@@ -1,0 +1,118 @@
+"""The fusion level: what the derivation found. Accumulators, dependencies, corrections, epilogue, passes.
+
+The streaming meaning (every later level implements exactly this), for one pass over chunks of the stream axis:
+
+    new dependencies  = combine(old, chunk) of the accumulators they read, then their expressions
+    accumulator       = correction(old accumulators, old -> new dependencies)  (+)  reduce(body(chunk, new dependencies))
+
+and for two partial states: merge(a, b) = correction(a: a -> ab) (+) correction(b: b -> ab). The empty state is
+neutral and decided before any arithmetic.
+"""
+
+from __future__ import annotations
+
+from redfuser.errors import CheckError
+from redfuser.ir import Cascade, Expr, Let, New, Node, Old, Ref, node, refs, walk
+
+COUNT = "count"
+"""Name of the accumulator that counts the elements seen (sum of 1); added when anything mentions the stream length."""
+
+
+@node
+class Accumulator(Node):
+    """A value the loop carries: `name[axes] = (+)_stream body`.
+
+    `body` reads loads, indices, producers of the cascade, and `Ref`s of accumulators and dependencies of lower level
+    (their newest value). The monoid `first` holds the value of the first element (a pivot): it never changes within a
+    row, so kernels read it up front.
+    """
+
+    name: str
+    monoid: str
+    body: Expr
+    axes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{Ref(self.name, self.axes)} = {self.monoid}({self.body})"
+
+
+@node
+class FusedCascade(Node):
+    """The derived incremental form of one cascade.
+
+    accumulators  in level order; `count` among them when needed
+    dependencies  stream-free values computed from accumulators (mu = S / count), in dependency order
+    corrections   accumulator name -> expression over Old(name)/New(name) of accumulators and dependencies.
+                  Old(own name) is the accumulator being corrected. An accumulator without an entry is never corrected.
+    epilogue      (reduction name, expression over Refs of accumulators, dependencies and earlier reductions)
+    conditions    facts assumed of the final values, as text
+    passes        accumulator names swept together, in order; one entry: a single sweep of the stream. An accumulator
+                  of a later pass reads results of earlier passes as final values and is never corrected for them.
+    """
+
+    cascade: Cascade
+    accumulators: tuple[Accumulator, ...]
+    dependencies: tuple[Let, ...]
+    corrections: tuple[tuple[str, Expr], ...]
+    epilogue: tuple[tuple[str, Expr], ...]
+    conditions: tuple[str, ...] = ()
+    passes: tuple[tuple[str, ...], ...] = ()
+
+    def correction(self, name: str) -> Expr | None:
+        """The correction of accumulator `name`, None when it has none."""
+        return dict(self.corrections).get(name)
+
+    def level(self, name: str) -> int:
+        """0 for an accumulator whose body reads no accumulator, else one more than the deepest it reads."""
+        deps = {d.name: d.expr for d in self.dependencies}
+        accs = {a.name: a.body for a in self.accumulators}
+        producers = {p.name: p.expr for p in self.cascade.producers}
+
+        def depth(names: frozenset[str]) -> int:
+            return max((1 + depth(refs(accs[n])) if n in accs
+                        else depth(refs(deps[n])) if n in deps
+                        else depth(refs(producers[n])) if n in producers else 0 for n in names), default=0)
+
+        return depth(refs(accs[name])) if name in accs else depth(refs(deps[name]))
+
+    def __str__(self) -> str:
+        lines = [f"fusion {self.cascade.name} over {self.cascade.axis}"]
+        lines += [f"  producer    {p}" for p in self.cascade.producers]
+        lines += [f"  accumulator {a}" for a in self.accumulators]
+        lines += [f"  dependency  {d}" for d in self.dependencies]
+        lines += [f"  correct     {n} <- {e}" for n, e in self.corrections]
+        lines += [f"  result      {n} = {e}" for n, e in self.epilogue]
+        lines += [f"  condition   {c}" for c in self.conditions]
+        lines += [f"  pass {i + 1}      {', '.join(p)}" for i, p in enumerate(self.passes)]
+        lines += [f"  output      {o}" for o in self.cascade.outs]
+        return "\n".join(lines)
+
+
+def check_fusion_node(f: FusedCascade) -> None:
+    """Raise CheckError unless every name is bound once and the passes cover every accumulator exactly once."""
+    names = [a.name for a in f.accumulators] + [d.name for d in f.dependencies]
+    if len(set(names)) != len(names):
+        raise CheckError(f"fusion {f.cascade.name}: a name is bound twice")
+    covered = [n for p in f.passes for n in p]
+    if sorted(covered) != sorted(a.name for a in f.accumulators):
+        raise CheckError(f"fusion {f.cascade.name}: passes {f.passes} do not cover the accumulators once each")
+    known = set(names) | {p.name for p in f.cascade.producers}
+    stream = f.cascade.axis
+    for a in f.accumulators:
+        if stream in a.axes:
+            raise CheckError(f"fusion {f.cascade.name}: accumulator {a.name} carries the stream axis")
+        if not refs(a.body) <= known:
+            raise CheckError(f"fusion {f.cascade.name}: {a} reads {sorted(refs(a.body) - known)}")
+    for name, e in f.corrections:
+        if name not in names:
+            raise CheckError(f"fusion {f.cascade.name}: correction of unknown {name}")
+        bad = {x.name for x in walk(e) if isinstance(x, (Old, New))} - set(names)
+        if bad:
+            raise CheckError(f"fusion {f.cascade.name}: correction of {name} reads {sorted(bad)}")
+    results: set[str] = set()
+    for name, e in f.epilogue:
+        if not refs(e) <= set(names) | results:
+            raise CheckError(f"fusion {f.cascade.name}: result {name} reads {sorted(refs(e) - set(names) - results)}")
+        results.add(name)
+    if {r.name for r in f.cascade.reductions} - results:
+        raise CheckError(f"fusion {f.cascade.name}: a result has no epilogue")

@@ -1,0 +1,47 @@
+"""Every error redfuser raises on purpose. Each message names the argument at fault and the remedy."""
+
+from __future__ import annotations
+
+
+class RedfuserError(Exception):
+    """Base of all errors that redfuser raises on purpose."""
+
+
+class TraceError(RedfuserError, TypeError):
+    """The traced function used an operation (or a Python construct) that cannot be recorded."""
+
+
+class ShapeError(RedfuserError, ValueError):
+    """Array shapes do not fit together, or do not fit the traced function."""
+
+
+class DTypeError(RedfuserError, TypeError):
+    """An array has a dtype that no kernel can be generated for."""
+
+
+class CheckError(RedfuserError, AssertionError):
+    """A compiler level broke one of its own invariants: a defect of redfuser, never of the input."""
+
+
+class RuleError(RedfuserError, ValueError):
+    """A rewrite rule is malformed, or its two sides are not equal."""
+
+
+class LawViolation(RedfuserError, ValueError):
+    """A user-defined monoid breaks one of the monoid laws; the message carries a counterexample."""
+
+
+class EngineError(RedfuserError, RuntimeError):
+    """The equality-saturation engine failed or proved 0 = 1 (an unsound rule)."""
+
+
+class CompileError(RedfuserError, RuntimeError):
+    """The C compiler rejected a generated kernel; the message carries its output."""
+
+
+class NoCompiler(RedfuserError, RuntimeError):
+    """No C compiler was found on this machine."""
+
+
+class CacheError(RedfuserError, OSError):
+    """The kernel cache cannot be used (read-only, full, or not a directory)."""

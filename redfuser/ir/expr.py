@@ -1,0 +1,379 @@
+"""Expressions in index notation: one language for terms, fusions and tile programs.
+
+An expression is a frozen tree. Structural equality is `==`; comparisons that *compute* (`<`, `<=`, ...) build
+expressions, and equality that computes is `np.equal(a, b)`. NumPy ufuncs work on expressions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+
+from redfuser.errors import TraceError
+from redfuser.ir.ops import OPS
+
+Number = int | float | Fraction
+
+
+class Node:
+    """Base of all nodes: immutable, with structural equality and a hash that is computed once."""
+
+    def _key(self) -> tuple[Any, ...]:
+        key = self.__dict__.get("_key_cache")
+        if key is None:
+            key = (type(self).__name__, *(getattr(self, f.name) for f in fields(self)))  # type: ignore[arg-type]
+            object.__setattr__(self, "_key_cache", key)
+        return key
+
+    def __hash__(self) -> int:
+        value = self.__dict__.get("_hash_cache")
+        if value is None:
+            value = hash(self._key())
+            object.__setattr__(self, "_hash_cache", value)
+        return value
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Node) or type(self) is not type(other) or hash(self) != hash(other):
+            return False
+        return self._key() == other._key()
+
+    def __getstate__(self) -> dict[str, Any]:  # caches stay behind: string hashes differ between processes
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+
+
+NodeType = TypeVar("NodeType", bound=type)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def node(cls: NodeType) -> NodeType:
+    """Class decorator: a frozen dataclass with the equality of `Node`."""
+    return dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[return-value]
+
+
+class Expr(Node):
+    """Base of all expressions. Arithmetic and NumPy ufuncs on expressions build expressions."""
+
+    __array_priority__ = 1000
+
+    def __add__(self, other: Any) -> Expr:
+        return op("add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return op("add", other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return op("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return op("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return op("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return op("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return op("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return op("div", other, self)
+
+    def __pow__(self, other: Any) -> Expr:
+        return op("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Expr:
+        return op("pow", other, self)
+
+    def __neg__(self) -> Expr:
+        return op("neg", self)
+
+    def __abs__(self) -> Expr:
+        return op("abs", self)
+
+    def __lt__(self, other: Any) -> Expr:
+        return op("lt", self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return op("le", self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return op("gt", self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return op("ge", self, other)
+
+    def __and__(self, other: Any) -> Expr:
+        return op("and", self, other)
+
+    def __or__(self, other: Any) -> Expr:
+        return op("or", self, other)
+
+    def __invert__(self) -> Expr:
+        return op("not", self)
+
+    def __bool__(self) -> bool:
+        raise TraceError(
+            f"the truth value of the expression {self} is unknown while the program is being built; "
+            "use np.where (rf.ir.select) instead of `if`"
+        )
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Expr:
+        name = _UFUNC_TO_OP.get(ufunc)
+        if ufunc is np.square and method == "__call__" and not kwargs:
+            return op("mul", inputs[0], inputs[0])
+        if method != "__call__" or kwargs or name is None:
+            raise TraceError(f"np.{ufunc.__name__} (method {method}) has no meaning on the expression {self}")
+        return op(name, *inputs)
+
+    def __str__(self) -> str:
+        from redfuser.ir.show import show
+
+        return show(self)
+
+    __repr__ = __str__
+
+
+@node
+class Const(Expr):
+    """A number. `Fraction` holds exact constants that the algebra folded."""
+
+    value: Number
+
+    def _key(self) -> tuple[Any, ...]:
+        kind = "bool" if isinstance(self.value, (bool, np.bool_)) else "int" if isinstance(self.value, int) else "real"
+        value: Any = self.value
+        return ("Const", kind, "nan" if value != value else value)
+
+
+@node
+class Load(Expr):
+    """The element of an input array at named axes; an entry that is an int is a fixed position."""
+
+    tensor: str
+    axes: tuple[str | int, ...] = ()
+
+
+@node
+class Idx(Expr):
+    """The (integer) position along an axis."""
+
+    axis: str
+
+
+@node
+class Size(Expr):
+    """The (integer) length of an axis. In a cascade over that axis: the number of elements reduced so far."""
+
+    axis: str
+
+
+@node
+class Op(Expr):
+    """A scalar operation of `redfuser.ir.ops.OPS`."""
+
+    fn: str
+    args: tuple[Expr, ...]
+
+
+@node
+class Cast(Expr):
+    """Conversion to a NumPy dtype, rounding as NumPy does."""
+
+    dtype: str
+    body: Expr
+
+
+@node
+class Reduce(Expr):
+    """(+)_{axis} body for a monoid of `redfuser.ir.ops.MONOIDS`. Binds `axis` in `body`."""
+
+    monoid: str
+    axis: str
+    body: Expr
+
+
+@node
+class Ref(Expr):
+    """The value of a definition (a let, a reduction, an accumulator, a dependency) at named axes."""
+
+    name: str
+    axes: tuple[str, ...] = ()
+
+
+@node
+class Old(Expr):
+    """In corrections: the value of an accumulator or a dependency before the chunk."""
+
+    name: str
+
+
+@node
+class New(Expr):
+    """In corrections: the value of an accumulator or a dependency after the chunk."""
+
+    name: str
+
+
+@node
+class Var(Expr):
+    """Tile programs only: a local integer or scalar variable."""
+
+    name: str
+
+
+def wrap(value: Any) -> Expr:
+    """An expression for a Python or NumPy scalar; expressions pass through.
+
+    Raises
+    ------
+    TraceError
+        if `value` is neither a scalar nor an expression.
+    """
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (bool, np.bool_)):
+        return Const(bool(value))
+    if isinstance(value, (int, np.integer)):
+        return Const(int(value))
+    if isinstance(value, Fraction):
+        return Const(value)
+    if isinstance(value, (float, np.floating)):
+        return Const(float(value))
+    raise TraceError(f"a {type(value).__name__} cannot be part of an expression; use rf.tensor for arrays")
+
+
+_INTEGER_FOLDS: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "max": max,
+    "min": min,
+}
+
+
+def op(fn: str, *args: Any) -> Expr:
+    """Build `fn(*args)`; integer constants are folded."""
+    exprs = tuple(wrap(a) for a in args)
+    if len(exprs) != OPS[fn].arity:
+        raise TypeError(f"{fn} takes {OPS[fn].arity} operands, not {len(exprs)}")
+    fold = _INTEGER_FOLDS.get(fn)
+    if fold is not None:
+        values = [e.value for e in exprs if isinstance(e, Const) and type(e.value) is int]
+        if len(values) == 2:
+            return Const(fold(values[0], values[1]))
+    return Op(fn, exprs)
+
+
+def select(condition: Any, a: Any, b: Any) -> Expr:
+    """`a` where the condition holds, else `b` (np.where on expressions)."""
+    return op("select", condition, a, b)
+
+
+_UFUNC_TO_OP: dict[np.ufunc, str] = {o.numpy: o.name for o in OPS.values() if isinstance(o.numpy, np.ufunc)}
+NEG_INF, POS_INF = Const(-math.inf), Const(math.inf)
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """The direct subexpressions."""
+    if isinstance(e, Op):
+        return e.args
+    if isinstance(e, (Reduce, Cast)):
+        return (e.body,)
+    extra = getattr(e, "idx", None)  # tile-level At
+    return extra if extra is not None else ()
+
+
+def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
+    """The same node over other subexpressions."""
+    if new == children(e):
+        return e
+    if isinstance(e, Op):
+        return Op(e.fn, new)
+    if isinstance(e, Reduce):
+        return Reduce(e.monoid, e.axis, new[0])
+    if isinstance(e, Cast):
+        return Cast(e.dtype, new[0])
+    return e.with_idx(new)  # type: ignore[attr-defined, no-any-return]
+
+
+def walk(e: Expr) -> Iterator[Expr]:
+    """All subexpressions, the root first. Shared subtrees are visited once per occurrence."""
+    yield e
+    for child in children(e):
+        yield from walk(child)
+
+
+def rewrite(e: Expr, f: Callable[[Expr], Expr | None]) -> Expr:
+    """Bottom-up map: `f` returns a replacement or None. Each distinct subexpression is rewritten once."""
+    memo: dict[Expr, Expr] = {}
+
+    def go(x: Expr) -> Expr:
+        done = memo.get(x)
+        if done is None:
+            y = with_children(x, tuple(go(c) for c in children(x)))
+            r = f(y)
+            done = memo[x] = y if r is None else r
+        return done
+
+    return go(e)
+
+
+def substitute(e: Expr, table: Mapping[Expr, Expr]) -> Expr:
+    """Replace whole subexpressions (outermost match first)."""
+    if e in table:
+        return table[e]
+    return with_children(e, tuple(substitute(c, table) for c in children(e)))
+
+
+def free_axes(e: Expr) -> frozenset[str]:
+    """Axes an expression depends on: those of its loads, indices and refs that no Reduce binds."""
+    if isinstance(e, (Load, Ref)):
+        return frozenset(a for a in e.axes if isinstance(a, str))
+    if isinstance(e, Idx):
+        return frozenset((e.axis,))
+    cached = e.__dict__.get("_free_axes")
+    if cached is None:
+        cached = frozenset[str]().union(*(free_axes(c) for c in children(e)))
+        if isinstance(e, Reduce):
+            cached = cached - {e.axis}
+        object.__setattr__(e, "_free_axes", cached)
+    return cached
+
+
+def refs(e: Expr) -> frozenset[str]:
+    """Names of the definitions an expression reads."""
+    return frozenset(x.name for x in walk(e) if isinstance(x, Ref))
+
+
+def rename_axes(e: Expr, table: Mapping[str, str]) -> Expr:
+    """Rename free axes. A bound axis that would capture a new name gets primes."""
+    table = {a: b for a, b in table.items() if a != b}
+    if not table:
+        return e
+    if isinstance(e, Load):
+        return Load(e.tensor, tuple(table.get(a, a) if isinstance(a, str) else a for a in e.axes))
+    if isinstance(e, Ref):
+        return Ref(e.name, tuple(table.get(a, a) for a in e.axes))
+    if isinstance(e, Idx):
+        return Idx(table.get(e.axis, e.axis))
+    if isinstance(e, Reduce):
+        inner = {a: b for a, b in table.items() if a != e.axis and a in free_axes(e.body)}
+        axis = e.axis
+        while axis in inner.values():
+            axis += "'"
+        return Reduce(e.monoid, axis, rename_axes(e.body, {**inner, e.axis: axis}))
+    return with_children(e, tuple(rename_axes(c, table) for c in children(e)))

@@ -1,0 +1,98 @@
+"""The scalar operations and the monoids of the term language: one table each, read by every level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Kind = Literal["arith", "unary", "compare", "logic", "select", "integer"]
+
+
+@dataclass(frozen=True)
+class OpInfo:
+    """What every level needs to know of one scalar operation."""
+
+    name: str
+    arity: int
+    kind: Kind
+    numpy: Callable[..., Any]
+    symbol: str | None = None  # infix symbol for printing
+    precedence: int = 9
+
+
+def _select(condition: Any, a: Any, b: Any) -> Any:
+    return np.where(condition, a, b)
+
+
+
+OPS: dict[str, OpInfo] = {
+    o.name: o
+    for o in (
+        OpInfo("add", 2, "arith", np.add, "+", 4),
+        OpInfo("sub", 2, "arith", np.subtract, "-", 4),
+        OpInfo("mul", 2, "arith", np.multiply, "*", 5),
+        OpInfo("div", 2, "arith", np.true_divide, "/", 5),
+        OpInfo("pow", 2, "arith", np.power, "**", 7),
+        OpInfo("max", 2, "arith", np.maximum),
+        OpInfo("min", 2, "arith", np.minimum),
+        OpInfo("neg", 1, "unary", np.negative, "-", 6),
+        OpInfo("abs", 1, "unary", np.abs),
+        OpInfo("sign", 1, "unary", np.sign),
+        OpInfo("sqrt", 1, "unary", np.sqrt),
+        OpInfo("exp", 1, "unary", np.exp),
+        OpInfo("exp2", 1, "unary", np.exp2),
+        OpInfo("expm1", 1, "unary", np.expm1),
+        OpInfo("log", 1, "unary", np.log),
+        OpInfo("log2", 1, "unary", np.log2),
+        OpInfo("log1p", 1, "unary", np.log1p),
+        OpInfo("tanh", 1, "unary", np.tanh),
+        OpInfo("sin", 1, "unary", np.sin),
+        OpInfo("cos", 1, "unary", np.cos),
+        OpInfo("floor", 1, "unary", np.floor),
+        OpInfo("ceil", 1, "unary", np.ceil),
+        OpInfo("rint", 1, "unary", np.rint),
+        OpInfo("lt", 2, "compare", np.less, "<", 3),
+        OpInfo("le", 2, "compare", np.less_equal, "<=", 3),
+        OpInfo("gt", 2, "compare", np.greater, ">", 3),
+        OpInfo("ge", 2, "compare", np.greater_equal, ">=", 3),
+        OpInfo("eq", 2, "compare", np.equal, "==", 3),
+        OpInfo("ne", 2, "compare", np.not_equal, "!=", 3),
+        OpInfo("and", 2, "logic", np.logical_and, "&", 2),
+        OpInfo("or", 2, "logic", np.logical_or, "|", 1),
+        OpInfo("not", 1, "logic", np.logical_not),
+        OpInfo("select", 3, "select", _select),
+        OpInfo("idiv", 2, "integer", np.floor_divide, "//", 5),
+        OpInfo("imod", 2, "integer", np.mod, "%", 5),
+    )
+}
+"""Operation name -> facts. Comparisons and logic give bool; `idiv` and `imod` are for index arithmetic."""
+
+COSTLY = frozenset({"exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sin", "cos", "pow"})
+"""Transcendental operations: worth computing once and keeping."""
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """A reduction operator: an associative, commutative `combine` with its neutral element `identity`."""
+
+    name: str
+    identity: float
+    combine: str  # scalar operation of two partial results
+    reduce: Callable[..., Any]  # NumPy reduction of a whole axis
+
+
+MONOIDS: dict[str, Monoid] = {
+    m.name: m
+    for m in (
+        Monoid("sum", 0.0, "add", np.add.reduce),
+        Monoid("prod", 1.0, "mul", np.multiply.reduce),
+        Monoid("max", float("-inf"), "max", np.maximum.reduce),
+        Monoid("min", float("inf"), "min", np.minimum.reduce),
+        Monoid("any", 0.0, "or", np.logical_or.reduce),
+        Monoid("all", 1.0, "and", np.logical_and.reduce),
+    )
+}
+"""Monoid name -> facts. -inf is the true identity of max: it never becomes a finite sentinel."""

@@ -1,0 +1,68 @@
+"""Readable text of expressions: infix, minimal parentheses, index notation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, New, Old, Op, Reduce, Ref, Size, Var
+from redfuser.ir.ops import OPS
+
+
+def show_number(value: int | float | Fraction) -> str:
+    """A number as a reader would write it."""
+    if isinstance(value, Fraction):
+        as_float = float(value)
+        exact = Fraction(as_float) == value
+        return show_number(as_float) if exact else f"{value.numerator}/{value.denominator}"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return repr(value)
+
+
+def _indexed(name: str, axes: tuple[str | int, ...]) -> str:
+    return f"{name}[{','.join(map(str, axes))}]" if axes else name
+
+
+def show(e: Expr, leaf: Callable[[Expr], str | None] = lambda _: None) -> str:
+    """Text of an expression; `leaf` may override the text of a node (used by the tile printer)."""
+
+    def go(x: Expr, outer: int) -> str:
+        text = leaf(x)
+        if text is not None:
+            return text
+        if isinstance(x, Const):
+            text = show_number(x.value)
+            return f"({text})" if text.startswith("-") and outer > 4 else text
+        if isinstance(x, Load):
+            return _indexed(x.tensor, x.axes)
+        if isinstance(x, Ref):
+            return _indexed(x.name, x.axes)
+        if isinstance(x, Idx):
+            return f"#{x.axis}"
+        if isinstance(x, Size):
+            return f"|{x.axis}|"
+        if isinstance(x, Old):
+            return f"{x.name}_old"
+        if isinstance(x, New):
+            return f"{x.name}_new"
+        if isinstance(x, Var):
+            return x.name
+        if isinstance(x, Cast):
+            return f"{x.dtype}({go(x.body, 0)})"
+        if isinstance(x, Reduce):
+            return f"{x.monoid}_{x.axis}({go(x.body, 0)})"
+        if isinstance(x, Op):
+            info = OPS[x.fn]
+            if info.symbol and info.arity == 2:
+                p = info.precedence
+                right = p if x.fn in ("add", "mul", "and", "or") else p + 1
+                text = f"{go(x.args[0], p)} {info.symbol} {go(x.args[1], right)}"
+                return f"({text})" if p < outer else text
+            if info.symbol:
+                text = f"{info.symbol}{go(x.args[0], info.precedence)}"
+                return f"({text})" if info.precedence < outer else text
+            return f"{x.fn}({', '.join(go(a, 0) for a in x.args)})"
+        raise TypeError(f"no text for {type(x).__name__}")
+
+    return go(e, 0)
