@@ -39,9 +39,19 @@ class At(Expr):
         """The same buffer at other indices (used by generic rewriting)."""
         return At(self.buf, idx)
 
+    def __str__(self) -> str:
+        from redfuser.codegen.show import show_expr
+
+        return show_expr(self)
+
 
 class Stmt(Node):
     """Base of all statements."""
+
+    def __str__(self) -> str:
+        from redfuser.codegen.show import show_stmt
+
+        return "\n".join(show_stmt(self))
 
 
 @node
@@ -203,3 +213,8 @@ class Kernel(Node):
     phases: tuple[Phase, ...]
     shared: tuple[Buf, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        from redfuser.codegen.show import show_kernel
+
+        return show_kernel(self)

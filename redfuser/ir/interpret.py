@@ -159,9 +159,14 @@ def run_term(t: Term, arrays: Arrays, dtype: Any = None) -> dict[str, np.ndarray
     return {o.name: ev.output(o) for o in t.outs}
 
 
-def run_cascade(c: Cascade, arrays: Arrays, dtype: Any = None) -> dict[str, np.ndarray[Any, Any]]:
-    """Reductions and outputs of a cascade by its definition, one full reduction after the other."""
-    sizes = axis_sizes(c.tensors, arrays, {a.name: a.size for a in c.axes})
+def run_cascade(
+    c: Cascade, arrays: Arrays, dtype: Any = None, sizes: Mapping[str, int] | None = None
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Reductions and outputs of a cascade by its definition, one full reduction after the other.
+
+    `sizes`: lengths of axes that no tensor of this cascade carries (a cascade of a larger term may still mention them).
+    """
+    sizes = axis_sizes(c.tensors, arrays, {**{a.name: a.size for a in c.axes}, **(sizes or {})})
     ev = Evaluator([a.name for a in c.axes], sizes, arrays, c.tensors, dtype)
     pending: list[Let | Reduction] = [*c.producers, *c.reductions]
     from redfuser.ir.expr import refs

@@ -74,9 +74,19 @@ COSTLY = frozenset({"exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sin
 """Transcendental operations: worth computing once and keeping."""
 
 
+def _first(value: Any, axis: int, keepdims: bool) -> Any:
+    """The element at position 0, in the calling form of a NumPy reduction."""
+    kept = np.take(value, [0], axis)
+    return kept if keepdims else kept.squeeze(axis)
+
+
 @dataclass(frozen=True)
 class Monoid:
-    """A reduction operator: an associative, commutative `combine` with its neutral element `identity`."""
+    """A reduction operator: an associative `combine` with its neutral element `identity`.
+
+    All are commutative but `first`, which keeps the left operand unless that is empty; it has no scalar operation and
+    no neutral number, so every level treats its empty state explicitly.
+    """
 
     name: str
     identity: float
@@ -93,6 +103,7 @@ MONOIDS: dict[str, Monoid] = {
         Monoid("min", float("inf"), "min", np.minimum.reduce),
         Monoid("any", 0.0, "or", np.logical_or.reduce),
         Monoid("all", 1.0, "and", np.logical_and.reduce),
+        Monoid("first", float("nan"), "first", _first),
     )
 }
 """Monoid name -> facts. -inf is the true identity of max: it never becomes a finite sentinel."""

@@ -1,0 +1,83 @@
+"""What the parts of the printer share: names, types, addresses and the text written so far."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from redfuser.codegen.c.address import Addresses
+from redfuser.codegen.c.names import Names
+from redfuser.codegen.c.target import CTarget
+from redfuser.codegen.c.types import Types
+from redfuser.codegen.nodes import Kernel
+
+
+class Writer:
+    """Lines of C with indentation. Constants that nothing reads are dropped at the end (they would warn)."""
+
+    def __init__(self, depth: int = 0) -> None:
+        self._lines: list[tuple[str, str | None]] = []
+        self._depth = depth
+
+    def line(self, text: str) -> None:
+        """One line."""
+        self._lines.append(("  " * self._depth + text if text else "", None))
+
+    def let(self, kind: str, name: str, value: str) -> None:
+        """A constant of C type `kind` (a pointer type ends in `*`); it has no effect beyond its name."""
+        head = f"{kind}const {name}" if kind.endswith("*") else f"const {kind} {name}"
+        self._lines.append((f"{'  ' * self._depth}{head} = {value};", name))
+
+    def splice(self, text: str) -> None:
+        """Lines that are indented already."""
+        self._lines += [(line, None) for line in text.split("\n")] if text else []
+
+    @contextmanager
+    def block(self, head: str = "") -> Iterator[None]:
+        """`head {` ... `}`."""
+        self.line(f"{head} {{" if head else "{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    def text(self) -> str:
+        """All lines, without the constants that nothing reads."""
+        lines = self._lines
+        while True:
+            counts: dict[str, int] = {}
+            for text, _ in lines:
+                for word in re.findall(r"[A-Za-z_]\w*", text):
+                    counts[word] = counts.get(word, 0) + 1
+            kept = [x for x in lines if x[1] is None or counts[x[1]] > 1]
+            if len(kept) == len(lines):
+                return "\n".join(text for text, _ in kept)
+            lines = kept
+
+
+class Context:
+    """One kernel being printed for one target."""
+
+    def __init__(self, kernel: Kernel, target: CTarget, reserved: frozenset[str]) -> None:
+        self.kernel = kernel
+        self.target = target
+        self.lanes = target.lanes(kernel.compute)
+        self.names = Names(reserved)
+        self.addresses = Addresses(self.names)
+        self.static = dict(kernel.static)
+        self.functions: list[str] = []
+        self.types = Types(kernel.compute, {})
+        self.out = Writer()
+        self.streams = False  # the current phase uses streaming stores
+
+    @property
+    def real(self) -> str:
+        """C type of the elements of a vector."""
+        return "float" if self.kernel.compute == "float32" else "double"
+
+    def enter(self, variables: Mapping[str, str], depth: int) -> None:
+        """Start the text of a phase whose variables have these types."""
+        self.types = Types(self.kernel.compute, variables)
+        self.out = Writer(depth)
+        self.streams = False

@@ -1,0 +1,456 @@
+/* Vector arithmetic in GCC/Clang vector extensions: no intrinsics header (parsing one costs more than compiling a kernel).
+ *
+ * The printer defines, before this text: LANES, VECTOR_BYTES, REAL_BITS (32 or 64), the types `real` (float or double)
+ * and `lane_int` (signed integer as wide as real), INLINE and SHUFFLE. A comment that starts with "section" begins a part
+ * and lists what it defines; the printer keeps only the parts that a kernel mentions. Builtins of one instruction set stand under #if, each
+ * with a portable fallback.
+ */
+/*section vec ints splat splat_int */
+typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef lane_int ints __attribute__((vector_size(VECTOR_BYTES)));  /* integer lanes; as a mask: 0 or -1 */
+INLINE vec splat(real x) { return x - (vec){0}; }
+INLINE ints splat_int(lane_int x) { return x - (ints){0}; }
+/*section uints */
+#if REAL_BITS == 32
+typedef uint32_t uints __attribute__((vector_size(VECTOR_BYTES)));
+#else
+typedef uint64_t uints __attribute__((vector_size(VECTOR_BYTES)));
+#endif
+/*section longs splat_long */
+typedef int64_t longs __attribute__((vector_size(LANES * 8)));  /* 64-bit integer lanes */
+INLINE longs splat_long(int64_t x) { return x - (longs){0}; }
+/*section words floats uwords */
+typedef int32_t words __attribute__((vector_size(LANES * 4)));  /* 32-bit lanes, whatever `real` is */
+typedef uint32_t uwords __attribute__((vector_size(LANES * 4)));
+typedef float floats __attribute__((vector_size(LANES * 4)));
+/*section select */
+INLINE vec select(ints c, vec a, vec b) { return (vec)((c & (ints)a) | (~c & (ints)b)); }
+/*section select_int */
+INLINE ints select_int(ints c, ints a, ints b) { return (c & a) | (~c & b); }
+/*section select_long */
+INLINE longs select_long(ints c, longs a, longs b) {
+  longs m = __builtin_convertvector(c, longs);
+  return (m & a) | (~m & b);
+}
+/*section nonzero_real */
+INLINE ints nonzero_real(vec x) { return x != splat(0); }
+/*section nonzero_long */
+INLINE ints nonzero_long(longs x) { return __builtin_convertvector(x != splat_long(0), ints); }
+/*section INF NOT_A_NUMBER */
+#if REAL_BITS == 32
+#define INF __builtin_inff()
+#define NOT_A_NUMBER __builtin_nanf("")
+#else
+#define INF __builtin_inf()
+#define NOT_A_NUMBER __builtin_nan("")
+#endif
+/*section first_lanes */
+INLINE ints first_lanes(int n) { return IOTA < splat_int(n); }  /* mask of lanes 0..n-1 */
+
+/* ---- memory: full vectors, the first n lanes only (no other byte is touched), strided, streaming ---- */
+/*section load vec_memory */
+typedef real vec_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+INLINE vec load(const real *p) { return *(const vec_memory *)p; }
+/*section store */
+INLINE void store(real *p, vec x) { *(vec_memory *)p = x; }
+/*section load_tail */
+#if VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 32
+INLINE vec load_tail(const real *p, int n) { return __builtin_ia32_loadups512_mask(p, (vec){0}, (unsigned short)((1u << n) - 1)); }
+#elif VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 64
+INLINE vec load_tail(const real *p, int n) { return __builtin_ia32_loadupd512_mask(p, (vec){0}, (unsigned char)((1u << n) - 1)); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 32
+INLINE vec load_tail(const real *p, int n) { return __builtin_ia32_maskloadps256((const vec *)p, first_lanes(n)); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 64
+typedef long long mask_lanes __attribute__((vector_size(32)));
+INLINE vec load_tail(const real *p, int n) { return __builtin_ia32_maskloadpd256((const vec *)p, (mask_lanes)first_lanes(n)); }
+#else
+INLINE vec load_tail(const real *p, int n) {
+  vec r = {0};
+  for (int i = 0; i < n; i++) r[i] = p[i];
+  return r;
+}
+#endif
+/*section store_tail */
+#if VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 32
+INLINE void store_tail(real *p, vec x, int n) { __builtin_ia32_storeups512_mask((void *)p, x, (unsigned short)((1u << n) - 1)); }
+#elif VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 64
+INLINE void store_tail(real *p, vec x, int n) { __builtin_ia32_storeupd512_mask((void *)p, x, (unsigned char)((1u << n) - 1)); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 32
+INLINE void store_tail(real *p, vec x, int n) { __builtin_ia32_maskstoreps256((vec *)p, first_lanes(n), x); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 64
+typedef long long mask_lanes_st __attribute__((vector_size(32)));
+INLINE void store_tail(real *p, vec x, int n) { __builtin_ia32_maskstorepd256((vec *)p, (mask_lanes_st)first_lanes(n), x); }
+#else
+INLINE void store_tail(real *p, vec x, int n) {
+  for (int i = 0; i < n; i++) p[i] = x[i];
+}
+#endif
+/*section blend_tail */
+/* Scratch has a vector of padding behind every buffer and one owner: a blend is cheaper than a masked store. */
+INLINE void blend_tail(real *p, vec x, int n) { store(p, select(first_lanes(n), x, load(p))); }
+/*section store_stream */
+#if defined(__clang__)
+INLINE void store_stream(real *p, vec x) { __builtin_nontemporal_store(x, (vec *)p); }
+#elif VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 32
+INLINE void store_stream(real *p, vec x) { __builtin_ia32_movntps512(p, x); }
+#elif VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 64
+INLINE void store_stream(real *p, vec x) { __builtin_ia32_movntpd512(p, x); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 32
+INLINE void store_stream(real *p, vec x) { __builtin_ia32_movntps256(p, x); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 64
+INLINE void store_stream(real *p, vec x) { __builtin_ia32_movntpd256(p, x); }
+#elif VECTOR_BYTES == 16 && defined(__SSE2__) && REAL_BITS == 32
+INLINE void store_stream(real *p, vec x) { __builtin_ia32_movntps(p, x); }
+#elif VECTOR_BYTES == 16 && defined(__SSE2__) && REAL_BITS == 64
+INLINE void store_stream(real *p, vec x) { __builtin_ia32_movntpd(p, x); }
+#else
+INLINE void store_stream(real *p, vec x) { store(p, x); }
+#endif
+/*section stream_fence */
+#if defined(__SSE2__)
+#define stream_fence() __builtin_ia32_sfence() /* streaming stores become visible before the barrier */
+#else
+#define stream_fence() ((void)0)
+#endif
+/*section lanes_to_vector */
+/* Elements before the next address that a streaming store may write. */
+INLINE int64_t lanes_to_vector(const real *p) { return (int64_t)(-((uintptr_t)p / sizeof(real)) % LANES); }
+
+/* ---- maximum and minimum ---- */
+/*section larger smaller */
+/* larger(a, b): a > b ? a : b, one instruction; b when either is NaN. */
+#if VECTOR_BYTES == 64 && defined(__AVX512F__) && !defined(__clang__) && REAL_BITS == 32
+#define larger(a, b) __builtin_ia32_maxps512_mask(a, b, (vec){0}, (short)-1, 4)
+#define smaller(a, b) __builtin_ia32_minps512_mask(a, b, (vec){0}, (short)-1, 4)
+#elif VECTOR_BYTES == 64 && defined(__AVX512F__) && !defined(__clang__) && REAL_BITS == 64
+#define larger(a, b) __builtin_ia32_maxpd512_mask(a, b, (vec){0}, (char)-1, 4)
+#define smaller(a, b) __builtin_ia32_minpd512_mask(a, b, (vec){0}, (char)-1, 4)
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 32
+#define larger(a, b) __builtin_ia32_maxps256(a, b)
+#define smaller(a, b) __builtin_ia32_minps256(a, b)
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 64
+#define larger(a, b) __builtin_ia32_maxpd256(a, b)
+#define smaller(a, b) __builtin_ia32_minpd256(a, b)
+#elif VECTOR_BYTES == 16 && defined(__SSE2__) && REAL_BITS == 32
+#define larger(a, b) __builtin_ia32_maxps(a, b)
+#define smaller(a, b) __builtin_ia32_minps(a, b)
+#elif VECTOR_BYTES == 16 && defined(__SSE2__) && REAL_BITS == 64
+#define larger(a, b) __builtin_ia32_maxpd(a, b)
+#define smaller(a, b) __builtin_ia32_minpd(a, b)
+#else
+INLINE vec larger(vec a, vec b) { return select(a > b, a, b); }
+INLINE vec smaller(vec a, vec b) { return select(a < b, a, b); }
+#endif
+/*section maximum */
+INLINE vec maximum(vec a, vec b) { return select(a != a, a, larger(a, b)); } /* NaN if either is */
+/*section minimum */
+INLINE vec minimum(vec a, vec b) { return select(a != a, a, smaller(a, b)); }
+/*section nan_lanes unordered any_nan */
+/* Where a or b is NaN, gathered over a loop by |= : one comparison serves two vectors. */
+#if VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 32
+typedef unsigned nan_lanes;
+INLINE nan_lanes unordered(vec a, vec b) { return (unsigned short)__builtin_ia32_cmpps512_mask(a, b, 3, (short)-1, 4); }
+INLINE int any_nan(nan_lanes f) { return f != 0; }
+#elif VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 64
+typedef unsigned nan_lanes;
+INLINE nan_lanes unordered(vec a, vec b) { return (unsigned char)__builtin_ia32_cmppd512_mask(a, b, 3, (char)-1, 4); }
+INLINE int any_nan(nan_lanes f) { return f != 0; }
+#else
+typedef ints nan_lanes;
+#if VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 32
+INLINE nan_lanes unordered(vec a, vec b) { return (ints)__builtin_ia32_cmpps256(a, b, 3); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 64
+INLINE nan_lanes unordered(vec a, vec b) { return (ints)__builtin_ia32_cmppd256(a, b, 3); }
+#else
+INLINE nan_lanes unordered(vec a, vec b) { return (a != a) | (b != b); }
+#endif
+INLINE int any_nan(nan_lanes f) { return any_lane(f); }
+#endif
+
+/* ---- elementary functions ---- */
+/*section SIGN_BIT */
+#if REAL_BITS == 32
+#define SIGN_BIT INT32_MIN
+#else
+#define SIGN_BIT INT64_MIN
+#endif
+/*section with_sign_of */
+INLINE vec with_sign_of(vec x, vec s) {
+  ints m = splat_int(SIGN_BIT);
+  return (vec)(((ints)x & ~m) | ((ints)s & m));
+}
+/*section absolute */
+INLINE vec absolute(vec x) { return (vec)((ints)x & ~splat_int(SIGN_BIT)); }
+/*section signum */
+INLINE vec signum(vec x) {
+  vec s = with_sign_of(splat(1), x);
+  return select((x > splat(0)) | (x < splat(0)), s, x + splat(0)); /* 0 -> 0, NaN -> NaN */
+}
+/*section square_root */
+#if VECTOR_BYTES == 64 && defined(__AVX512F__) && !defined(__clang__) && REAL_BITS == 32
+INLINE vec square_root(vec x) { return __builtin_ia32_sqrtps512_mask(x, x, (short)-1, 4); }
+#elif VECTOR_BYTES == 64 && defined(__AVX512F__) && !defined(__clang__) && REAL_BITS == 64
+INLINE vec square_root(vec x) { return __builtin_ia32_sqrtpd512_mask(x, x, (char)-1, 4); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && !defined(__clang__) && REAL_BITS == 32
+INLINE vec square_root(vec x) { return __builtin_ia32_sqrtps256(x); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && !defined(__clang__) && REAL_BITS == 64
+INLINE vec square_root(vec x) { return __builtin_ia32_sqrtpd256(x); }
+#else
+INLINE vec square_root(vec x) {
+  vec r = {0};
+#if REAL_BITS == 32
+  for (int i = 0; i < LANES; i++) r[i] = __builtin_sqrtf(x[i]);
+#else
+  for (int i = 0; i < LANES; i++) r[i] = __builtin_sqrt(x[i]);
+#endif
+  return r;
+}
+#endif
+/*section round_even */
+/* Adding and subtracting 2^23 (2^52) rounds to an integer, ties to even; larger values are integers already. */
+#if REAL_BITS == 32
+#define ROUND_LIMIT 0x1p23f
+#else
+#define ROUND_LIMIT 0x1p52
+#endif
+INLINE vec round_even(vec x) {
+  vec big = with_sign_of(splat(ROUND_LIMIT), x), r = x + big;
+  return with_sign_of(select(absolute(x) < splat(ROUND_LIMIT), r - big, x), x);
+}
+/*section floor_of */
+INLINE vec floor_of(vec x) {
+  vec r = round_even(x);
+  return with_sign_of(r - select(r > x, splat(1), splat(0)), x);
+}
+/*section ceil_of */
+INLINE vec ceil_of(vec x) {
+  vec r = round_even(x);
+  return with_sign_of(r + select(r < x, splat(1), splat(0)), x);
+}
+/*section exponential */
+/* e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts whose first has trailing zeros, so n * LN2_HI
+ * is exact without FMA. 2^(n-1) is built in the exponent field and the result doubled: overflow gives inf exactly where
+ * it should. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. NaN passes both clamps because they
+ * return their second operand for it. Error <= 2 ulp (float), 1 ulp (double). */
+#if REAL_BITS == 32
+INLINE vec exponential(vec x) {
+  vec c = larger(splat(-87.5f), smaller(splat(88.8f), x));
+  vec t = c * splat(0x1.715476p+0f) + splat(0x1.8p23f), n = t - splat(0x1.8p23f);
+  vec r = c - n * splat(0x1.63p-1f);
+  r = r + n * splat(0x1.bd0106p-13f);
+  vec p = splat(0x1.0e4020p-7f);
+  p = p * r + splat(0x1.573e2ep-5f);
+  p = p * r + splat(0x1.555e66p-3f);
+  p = p * r + splat(0x1.fffdb6p-2f);
+  p = p * r + splat(0x1.ffffecp-1f);
+  p = p * r;
+  vec s = (vec)(((uints)t << 23) + (126u << 23));
+  vec y = p * s + s;
+  return y + y;
+}
+#else
+INLINE vec exponential(vec x) {
+  vec c = larger(splat(-708.5), smaller(splat(710.0), x));
+  vec t = c * splat(0x1.71547652b82fep+0) + splat(0x1.8p52), n = t - splat(0x1.8p52);
+  vec r = c - n * splat(0x1.62e42feep-1);
+  r = r - n * splat(0x1.a39ef35793c76p-33);
+  vec p = splat(0x1.af4e196027428p-26);
+  p = p * r + splat(0x1.28a2f14d67e43p-22);
+  p = p * r + splat(0x1.71de021a90822p-19);
+  p = p * r + splat(0x1.a019a63bb0bc2p-16);
+  p = p * r + splat(0x1.a01a01abef415p-13);
+  p = p * r + splat(0x1.6c16c17f52666p-10);
+  p = p * r + splat(0x1.11111111100cep-7);
+  p = p * r + splat(0x1.5555555552079p-5);
+  p = p * r + splat(0x1.5555555555557p-3);
+  p = p * r + splat(0x1.0000000000005p-1);
+  p = p * r + splat(1.0);
+  p = p * r;
+  vec s = (vec)(((uints)t << 52) + (1022ull << 52));
+  vec y = p * s + s;
+  return y + y;
+}
+#endif
+/*section exponential2 */
+/* 2^x = 2^n 2^f with n = round(x), |f| <= 1/2; scaling as in `exponential`. */
+#if REAL_BITS == 32
+INLINE vec exponential2(vec x) {
+  vec c = larger(splat(-126.25f), smaller(splat(128.5f), x));
+  vec t = c + splat(0x1.8p23f), f = c - (t - splat(0x1.8p23f));
+  vec p = splat(0x1.44138cp-13f);
+  p = p * f + splat(0x1.5f0894p-10f);
+  p = p * f + splat(0x1.3b2a54p-7f);
+  p = p * f + splat(0x1.c6af6cp-5f);
+  p = p * f + splat(0x1.ebfbe0p-3f);
+  p = p * f + splat(0x1.62e430p-1f);
+  p = p * f;
+  vec s = (vec)(((uints)t << 23) + (126u << 23));
+  vec y = p * s + s;
+  return y + y;
+}
+#else
+INLINE vec exponential2(vec x) {
+  vec c = larger(splat(-1022.25), smaller(splat(1024.5), x));
+  vec t = c + splat(0x1.8p52), f = c - (t - splat(0x1.8p52));
+  vec p = splat(0x1.e9d400f144ca3p-32);
+  p = p * f + splat(0x1.e60642a220885p-28);
+  p = p * f + splat(0x1.b524fae4cb89bp-24);
+  p = p * f + splat(0x1.62bfd475db30ep-20);
+  p = p * f + splat(0x1.ffcbfc670e3f6p-17);
+  p = p * f + splat(0x1.43091309705fdp-13);
+  p = p * f + splat(0x1.5d87fe78a5275p-10);
+  p = p * f + splat(0x1.3b2ab6fba1dd8p-7);
+  p = p * f + splat(0x1.c6b08d704a0c2p-5);
+  p = p * f + splat(0x1.ebfbdff82c598p-3);
+  p = p * f + splat(0x1.62e42fefa39efp-1);
+  p = p * f;
+  vec s = (vec)(((uints)t << 52) + (1022ull << 52));
+  vec y = p * s + s;
+  return y + y;
+}
+#endif
+/*section logarithm */
+/* ln x = e ln 2 + ln m, m in [sqrt(1/2), sqrt(2)); subnormals are scaled up first. Float: the polynomial of Cephes logf;
+ * double: ln(1 + f) through s = f / (2 + f) as in FreeBSD's e_log.c. ln(+-0) = -inf, ln of a negative number is NaN. */
+#if REAL_BITS == 32
+#define SMALLEST_NORMAL 0x1p-126f
+INLINE vec logarithm(vec x) {
+  ints tiny = x < splat(SMALLEST_NORMAL);
+  ints b = (ints)select(tiny, x * splat(0x1p23f), x);
+  vec e = __builtin_convertvector(((b >> 23) & 255) - 127, vec) - select(tiny, splat(23), splat(0));
+  vec m = (vec)((b & 0x7fffff) | 0x3f800000);
+  ints high = m > splat(1.41421356f);
+  m = select(high, m * splat(0.5f), m);
+  e = select(high, e + splat(1), e);
+  vec f = m - splat(1), q = f * f, p = splat(7.0376836292e-2f);
+  p = p * f + splat(-1.1514610310e-1f);
+  p = p * f + splat(1.1676998740e-1f);
+  p = p * f + splat(-1.2420140846e-1f);
+  p = p * f + splat(1.4249322787e-1f);
+  p = p * f + splat(-1.6668057665e-1f);
+  p = p * f + splat(2.0000714765e-1f);
+  p = p * f + splat(-2.4999993993e-1f);
+  p = p * f + splat(3.3333331174e-1f);
+  vec y = q * f * p + e * splat(-2.12194440e-4f) - splat(0.5f) * q;
+  y = f + y + e * splat(0.693359375f);
+  y = select(x == splat(0), splat(-INF), y);
+  y = select(x < splat(INF), y, x); /* +inf and NaN return themselves */
+  return select(x < splat(0), splat(NOT_A_NUMBER), y);
+}
+#else
+#define SMALLEST_NORMAL 0x1p-1022
+INLINE vec logarithm(vec x) {
+  ints tiny = x < splat(SMALLEST_NORMAL);
+  ints b = (ints)select(tiny, x * splat(0x1p52), x);
+  vec e = __builtin_convertvector(((b >> 52) & 2047) - 1023, vec) - select(tiny, splat(52), splat(0));
+  vec m = (vec)((b & 0xfffffffffffff) | 0x3ff0000000000000);
+  ints high = m > splat(1.4142135623730951);
+  m = select(high, m * splat(0.5), m);
+  e = select(high, e + splat(1), e);
+  vec f = m - splat(1), s = f / (splat(2) + f), z = s * s, h = splat(0.5) * f * f, p = splat(1.479819860511658591e-1);
+  p = p * z + splat(1.531383769920937332e-1);
+  p = p * z + splat(1.818357216161805012e-1);
+  p = p * z + splat(2.222219843214978396e-1);
+  p = p * z + splat(2.857142874366239149e-1);
+  p = p * z + splat(3.999999999940941908e-1);
+  p = p * z + splat(6.666666666666735130e-1);
+  vec y = e * splat(1.90821492927058770002e-10) + s * (h + p * z);
+  y = e * splat(6.93147180369123816490e-01) - ((h - y) - f);
+  y = select(x == splat(0), splat(-INF), y);
+  y = select(x < splat(INF), y, x);
+  return select(x < splat(0), splat(NOT_A_NUMBER), y);
+}
+#endif
+
+/* ---- half-width formats, always through float ---- */
+/*section from_float16 */
+INLINE floats from_float16(uwords h) {
+  uwords rest = (h & 0x7fff) << 13, sign = (h & 0x8000) << 16;
+  uwords v = (uwords)((floats)rest * 0x1p112f); /* exact for normal and subnormal numbers */
+  uwords special = (uwords)(rest >= (uwords){0} + (0x7c00u << 13));
+  return (floats)(v | (special & 0x7f800000) | sign);
+}
+/*section to_float16 */
+INLINE uwords to_float16(floats x) { /* round to nearest, ties to even */
+  uwords u = (uwords)x, sign = u & 0x80000000u, a = u ^ sign;
+  uwords normal = (a + 0xc8000fffu + ((a >> 13) & 1)) >> 13; /* exponent rebased from 127 to 15 */
+  uwords small = (uwords)((floats)a + 0.5f) - 0x3f000000u;    /* the float adder aligns and rounds subnormals */
+  uwords is_small = (uwords)(a < (uwords){0} + (113u << 23)), is_big = (uwords)(a >= (uwords){0} + (143u << 23));
+  uwords is_nan = (uwords)(a > (uwords){0} + 0x7f800000u);
+  uwords big = 0x7c00u | (is_nan & 0x200u);
+  uwords r = (is_small & small) | (~is_small & normal);
+  return ((is_big & big) | (~is_big & r)) | (sign >> 16);
+}
+/*section from_bfloat16 */
+INLINE floats from_bfloat16(uwords h) { return (floats)(h << 16); }
+/*section to_bfloat16 */
+INLINE uwords to_bfloat16(floats x) { /* round to nearest, ties to even; NaN stays NaN */
+  uwords u = (uwords)x, is_nan = (uwords)(x != x);
+  uwords r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+  return (is_nan & ((u >> 16) | 0x40)) | (~is_nan & r);
+}
+
+/* ---- scalars ---- */
+/*section scalar_from_float16 */
+static inline float scalar_from_float16(uint16_t h) {
+  union { uint32_t u; float f; } v = {(uint32_t)(h & 0x7fff) << 13};
+  v.f *= 0x1p112f;
+  if ((h & 0x7c00) == 0x7c00) v.u |= 0x7f800000;
+  v.u |= (uint32_t)(h & 0x8000) << 16;
+  return v.f;
+}
+/*section scalar_to_float16 */
+static inline uint16_t scalar_to_float16(float x) { return (uint16_t)to_float16(x - (floats){0})[0]; }
+/*section scalar_from_bfloat16 */
+static inline float scalar_from_bfloat16(uint16_t h) {
+  union { uint32_t u; float f; } v = {(uint32_t)h << 16};
+  return v.f;
+}
+/*section scalar_to_bfloat16 */
+static inline uint16_t scalar_to_bfloat16(float x) { return (uint16_t)to_bfloat16(x - (floats){0})[0]; }
+/*section max_float32 */
+static inline float max_float32(float a, float b) { return a > b || a != a ? a : b; } /* NaN if either is */
+/*section min_float32 */
+static inline float min_float32(float a, float b) { return a < b || a != a ? a : b; }
+/*section max_float64 */
+static inline double max_float64(double a, double b) { return a > b || a != a ? a : b; }
+/*section min_float64 */
+static inline double min_float64(double a, double b) { return a < b || a != a ? a : b; }
+/*section max_int */
+static inline int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
+/*section min_int */
+static inline int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
+/*section floor_div */
+static inline int64_t floor_div(int64_t a, int64_t b) { /* rounds down; x // 0 = 0 as in NumPy */
+  if (b == 0) return 0;
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+/*section floor_mod */
+static inline int64_t floor_mod(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+/*section sign_float32 */
+static inline float sign_float32(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x + 0.0f; }
+/*section sign_float64 */
+static inline double sign_float64(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x + 0.0; }
+/*section sign_int */
+static inline int64_t sign_int(int64_t x) { return (x > 0) - (x < 0); }
+
+/* ---- integer lanes that depend on the loop variable ---- */
+/*section clamp_lane */
+/* A 64-bit bound as a lane integer: lane numbers are small, so clamping keeps every comparison true. */
+INLINE lane_int clamp_lane(int64_t x) { return (lane_int)(x > (1 << 30) ? 1 << 30 : x < -(1 << 30) ? -(1 << 30) : x); }
+/*section index_real */
+/* (real)(start + step * lane): through 32-bit lanes while the value fits them. */
+#if REAL_BITS == 32
+INLINE vec index_real(int64_t start, int step) {
+  if (start < (1 << 30) && start > -(1 << 30)) return __builtin_convertvector(splat_int((int)start) + IOTA * step, vec);
+  vec r = {0};
+  for (int i = 0; i < LANES; i++) r[i] = (real)(start + (int64_t)step * i);
+  return r;
+}
+#else
+INLINE vec index_real(int64_t start, int64_t step) { return __builtin_convertvector(splat_int(start) + IOTA * step, vec); }
+#endif

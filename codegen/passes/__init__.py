@@ -1,0 +1,1 @@
+"""Passes: tile program to tile program, same meaning."""

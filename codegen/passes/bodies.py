@@ -1,0 +1,65 @@
+"""Walking statement lists: what every pass needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from redfuser.codegen.nodes import At, For, If, LetInt, LetScalar, MatMul, Pack, Set, Stmt, Sweep
+from redfuser.ir import Expr, Var, children, walk
+
+Body = tuple[Stmt, ...]
+
+
+def map_bodies(s: Stmt, f: Callable[[Body], Body]) -> Stmt:
+    """Apply `f` to the body of a loop or a condition."""
+    return replace(s, body=f(s.body)) if isinstance(s, (For, If)) else s
+
+
+def expressions(s: Stmt) -> Iterator[Expr]:
+    """Every expression a statement reads, without those of nested bodies. Stored cells contribute their indices."""
+    if isinstance(s, For):
+        yield from (s.lo, s.hi, s.step)
+    elif isinstance(s, If):
+        yield s.condition
+    elif isinstance(s, (LetInt, LetScalar)):
+        yield s.expr
+    elif isinstance(s, Set):
+        yield s.expr
+        yield from s.cell.idx
+    elif isinstance(s, Sweep):
+        yield from (s.lo, s.hi)
+        yield from (r.expr for r in s.reds)
+        for p in s.puts:
+            yield p.expr
+            yield from p.cell.idx
+        for cell in s.ahead:
+            yield from cell.idx
+    elif isinstance(s, MatMul):
+        yield from (s.m, s.n, s.k, s.dst, s.a, s.b)
+        yield from (e for e in (s.lo, s.hi) if e is not None)
+        for cell, count in s.ahead:
+            yield from cell.idx
+            yield count
+    elif isinstance(s, Pack):
+        yield from (s.p0, s.p1, s.lanes, s.depth, s.src, *s.dst.idx)
+
+
+def nested(body: Body) -> Iterator[Stmt]:
+    """All statements, those of nested bodies included."""
+    for s in body:
+        yield s
+        if isinstance(s, (For, If)):
+            yield from nested(s.body)
+
+
+def depends_on(e: Expr, name: str) -> bool:
+    """Does the variable occur in `e`?"""
+    if isinstance(e, Var):
+        return e.name == name
+    return any(depends_on(c, name) for c in children(e))
+
+
+def reads_mutable(e: Expr) -> bool:
+    """Does `e` read a cell that statements may change?"""
+    return any(isinstance(x, At) and x.buf.home != "global" for x in walk(e))

@@ -1,0 +1,129 @@
+"""Sharing between sweeps: a costly term met in several sweeps over one range is computed once and kept.
+
+The first sweep that meets it stores it, the later ones load it (softmax without: 1.40x). Its home is an output row
+that a later sweep writes anyway with plain stores (its lines are fetched while the first sweep computes), else
+scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from redfuser.codegen.names import Names
+from redfuser.codegen.nodes import At, Buf, Put, Red, Stmt, Sweep
+from redfuser.codegen.passes.bodies import Body, depends_on
+from redfuser.ir import COSTLY, Expr, Op, children, op, rewrite
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A rewritten statement list, the scratch it needs and what was shared."""
+
+    body: Body
+    scratch: tuple[Buf, ...]
+    terms: tuple[Expr, ...]
+
+
+def share(body: Body, lane: str, extent: tuple[Expr, ...], names: Names, compute: str) -> Shared:
+    """Share costly terms between the sweeps over `lane` of one statement list (not of nested bodies).
+
+    Parameters
+    ----------
+    extent : shape of a scratch row that holds one sweep's range, padding included
+    """
+    sweeps = [s for s in body if isinstance(s, Sweep) and s.var == lane]
+    groups: dict[tuple[Expr, Expr], list[Sweep]] = {}
+    for s in sweeps:
+        groups.setdefault((s.lo, s.hi), []).append(s)
+    scratch: list[Buf] = []
+    terms: list[Expr] = []
+    for (lo, _), group in groups.items():
+        repeated = _repeated_terms(group, lane)
+        homes: dict[Expr, At] = {}
+        for term in repeated:
+            home = _output_home(group, term, homes.values(), lane, compute)
+            if home is None:
+                buf = Buf(names.fresh("kept"), extent, "local", compute)
+                scratch.append(buf)
+                home = At(buf, (op("sub", _lane_of(group), lo),))
+            homes[term] = home
+        body = _rewritten(body, group, homes)
+        terms += repeated
+    return Shared(body, tuple(scratch), tuple(terms))
+
+
+def _lane_of(group: list[Sweep]) -> Expr:
+    from redfuser.ir import Var
+
+    return Var(group[0].var)
+
+
+def _costly_terms(e: Expr, lane: str) -> Iterable[Expr]:
+    if isinstance(e, Op) and e.fn in COSTLY and depends_on(e, lane):
+        yield e
+        return
+    for c in children(e):
+        yield from _costly_terms(c, lane)
+
+
+def _repeated_terms(group: list[Sweep], lane: str) -> list[Expr]:
+    """Costly terms that occur in more than one sweep of the group."""
+    seen: dict[Expr, set[int]] = {}
+    for i, s in enumerate(group):
+        for q in (*s.puts, *s.reds):
+            for t in _costly_terms(q.expr, lane):
+                seen.setdefault(t, set()).add(i)
+    return [t for t, where in seen.items() if len(where) > 1]
+
+
+def _output_home(
+    group: list[Sweep], term: Expr, taken: Iterable[At], lane: str, compute: str
+) -> At | None:
+    """An output row written at the very end of the group, whose stores lose nothing of the term."""
+    used = {cell.buf for cell in taken}
+    last = group[-1]
+    for p in last.puts:
+        buf = p.cell.buf
+        plain = buf.home == "global" and buf.dtype == compute and not p.stream and buf not in used
+        unit = buf.unit is not None and depends_on(p.cell.idx[buf.unit], lane)
+        others = sum(depends_on(i, lane) for i in p.cell.idx) == 1
+        alone = sum(q.cell.buf == buf for s in group for q in s.puts) == 1
+        if plain and unit and others and alone and _first_use(group, term) < len(group) - 1:
+            return p.cell
+    return None
+
+
+def _first_use(group: list[Sweep], term: Expr) -> int:
+    return next(i for i, s in enumerate(group) if _holds(s, term))
+
+
+def _holds(s: Sweep, term: Expr) -> bool:
+    return any(term in _subterms(q.expr) for q in (*s.puts, *s.reds))
+
+
+def _subterms(e: Expr) -> set[Expr]:
+    found = {e}
+    for c in children(e):
+        found |= _subterms(c)
+    return found
+
+
+def _rewritten(body: Body, group: list[Sweep], homes: dict[Expr, At]) -> Body:
+    """Store every shared term in its first sweep, load it in the others."""
+    first = {term: group[_first_use(group, term)] for term in homes}
+    out: list[Stmt] = []
+    for s in body:
+        if not (isinstance(s, Sweep) and any(s is g for g in group)):
+            out.append(s)
+            continue
+        stores = tuple(Put(homes[t], t) for t, owner in first.items() if owner is s)
+        # the sweep's own expressions may read the cell as well: a put of the same sweep comes first
+        puts = tuple(replace(p, expr=_loaded(p.expr, homes)) for p in s.puts)
+        reds = tuple(Red(r.name, r.monoid, _loaded(r.expr, homes)) for r in s.reds)
+        out.append(replace(s, puts=(*stores, *puts), reds=reds))
+    return tuple(out)
+
+
+def _loaded(e: Expr, homes: dict[Expr, At]) -> Expr:
+    return rewrite(e, lambda x: homes.get(x))

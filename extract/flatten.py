@@ -1,0 +1,234 @@
+"""Flatten a fusion for scheduling: producers inlined, outputs over accumulators, one name per reference.
+
+After flattening, every expression reads only tensors, indices, sizes, accumulators and dependencies, and every
+reference to an accumulator uses exactly the axes of its definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from redfuser.derive.fusion import Accumulator, FusedCascade
+from redfuser.errors import CheckError
+from redfuser.ir import MONOIDS, Axis, Cast, Const, Expr, Let, Load, New, Old, Out, Ref, Tensor, refs, rename_axes, rewrite
+from redfuser.ir.interpret import numpy_dtype
+
+Definition = tuple[tuple[str, ...], Expr]
+STATE = "state:"
+"""Prefix that marks, during flattening, a reference to an accumulator or dependency (not to a result)."""
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A flattened fusion. `outs` are written over final values; `passes` as in `FusedCascade`.
+
+    empty : outputs whose value on an empty stream the state cannot give (0 / 0 where the definition sums nothing)
+    """
+
+    name: str
+    stream: str | None
+    axes: tuple[Axis, ...]
+    tensors: tuple[Tensor, ...]
+    accumulators: tuple[Accumulator, ...]
+    dependencies: tuple[Let, ...]
+    corrections: tuple[tuple[str, Expr], ...]
+    outs: tuple[Out, ...]
+    passes: tuple[tuple[str, ...], ...]
+    empty: tuple[Out, ...] = ()
+
+    def accumulator(self, name: str) -> Accumulator | None:
+        """The accumulator called `name`, None for a dependency."""
+        return next((a for a in self.accumulators if a.name == name), None)
+
+    def dependency(self, name: str) -> Let | None:
+        """The dependency called `name`, None for an accumulator."""
+        return next((d for d in self.dependencies if d.name == name), None)
+
+    def correction(self, name: str) -> Expr | None:
+        """The correction of accumulator `name`, None when it has none."""
+        return dict(self.corrections).get(name)
+
+    def map_exprs(self, f: Callable[[Expr], Expr]) -> Flat:
+        """Apply `f` to every body, dependency and output (corrections stay)."""
+        return replace(
+            self,
+            accumulators=tuple(Accumulator(a.name, a.monoid, f(a.body), a.axes) for a in self.accumulators),
+            dependencies=tuple(Let(d.name, d.axes, f(d.expr)) for d in self.dependencies),
+            outs=tuple(Out(o.name, o.axes, f(o.expr), o.dtype) for o in self.outs),
+        )
+
+
+def flatten(fused: FusedCascade, compute: str) -> Flat:
+    """Inline producers and epilogue; give every renamed reference its own accumulator.
+
+    In bodies, dependencies and corrections a name means state first; in producers and outputs (which belong to the
+    definition) it means the result of a reduction first.
+
+    Raises
+    ------
+    CheckError
+        when an accumulator is read at positions of the stream axis (that is a second cascade, not this one).
+    """
+    c = fused.cascade
+    inline = _Inliner(fused)
+    passes = fused.passes or ((tuple(a.name for a in fused.accumulators),) if fused.accumulators else ())
+    flat = Flat(
+        c.name,
+        c.axis,
+        c.axes,
+        c.tensors,
+        tuple(Accumulator(a.name, a.monoid, inline.of_state(a.body), a.axes) for a in fused.accumulators),
+        tuple(Let(d.name, d.axes, inline.of_state(d.expr)) for d in fused.dependencies),
+        fused.corrections,
+        tuple(Out(o.name, o.axes, inline.of_results(o.expr), o.dtype) for o in c.outs),
+        passes,
+        _empty_outputs(fused),
+    )
+    dtypes = {t.name: t.dtype for t in c.tensors}
+    return _Instances(flat.map_exprs(lambda e: _untagged(_without_widening(e, dtypes, compute)))).flat()
+
+
+def _empty_outputs(fused: FusedCascade) -> tuple[Out, ...]:
+    """Outputs that read a sum or product the epilogue computes from state, with every reduction at its identity.
+
+    A cascade with a max or min has no value on an empty stream: it needs none.
+    """
+    c = fused.cascade
+    if any(r.monoid in ("max", "min") for r in c.reductions):
+        return ()
+    derived = {name for name, e in fused.epilogue if e != Ref(name, c.reduction(name).axes)}
+    identities = {r.name: Const(float(MONOIDS[r.monoid].identity)) for r in c.reductions}
+    return tuple(
+        Out(o.name, o.axes, rewrite(o.expr, lambda x: identities.get(x.name) if isinstance(x, Ref) else None), o.dtype)
+        for o in c.outs
+        if c.axis not in o.axes and refs(o.expr) & derived and refs(o.expr) <= set(identities)
+    )
+
+
+class _Inliner:
+    """Expands names; references to state are tagged so that they are never taken for results of the same name."""
+
+    def __init__(self, fused: FusedCascade) -> None:
+        self.state = {x.name for x in (*fused.accumulators, *fused.dependencies)}
+        self.producers: dict[str, Definition] = {p.name: (p.axes, p.expr) for p in fused.cascade.producers}
+        axes = {r.name: r.axes for r in fused.cascade.reductions}
+        self.results: dict[str, Definition] = {}
+        for name, e in fused.epilogue:
+            self.results[name] = axes[name], self.of_state(e)
+
+    def of_state(self, e: Expr) -> Expr:
+        """Expand an expression of the loop or the epilogue."""
+        return self._expand(e, results_first=False)
+
+    def of_results(self, e: Expr) -> Expr:
+        """Expand an expression of the definition: an output or a producer."""
+        return self._expand(e, results_first=True)
+
+    def _expand(self, e: Expr, results_first: bool) -> Expr:
+        def leaf(x: Expr) -> Expr | None:
+            if not isinstance(x, Ref) or x.name.startswith(STATE):
+                return None
+            is_state = x.name in self.state
+            if is_state and not (results_first and x.name in self.results):
+                return Ref(STATE + x.name, x.axes)
+            axes, value = self._definition(x.name)
+            return rename_axes(value, dict(zip(axes, x.axes, strict=True)))
+
+        return rewrite(e, leaf)
+
+    def _definition(self, name: str) -> Definition:
+        if name in self.results:
+            return self.results[name]
+        axes, value = self.producers[name]
+        return axes, self.of_results(value)
+
+
+def _untagged(e: Expr) -> Expr:
+    return rewrite(e, lambda x: Ref(x.name.removeprefix(STATE), x.axes) if isinstance(x, Ref) else None)
+
+
+def _without_widening(e: Expr, dtypes: Mapping[str, str], compute: str) -> Expr:
+    """Drop conversions of a loaded float to a wider one: loading converts to the compute dtype anyway."""
+
+    def leaf(x: Expr) -> Expr | None:
+        if not (isinstance(x, Cast) and isinstance(x.body, Load)):
+            return None
+        source, target = numpy_dtype(dtypes[x.body.tensor]), numpy_dtype(x.dtype)
+        floats = source.kind not in "biu" and target.kind not in "biu"
+        exact = floats and source.itemsize <= target.itemsize
+        return x.body if exact and source.itemsize <= numpy_dtype(compute).itemsize else None
+
+    return rewrite(e, leaf)
+
+
+class _Instances:
+    """Copies accumulators that are read under other axis names than those of their definition."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.source = flat
+        self.copies: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.accumulators: list[Accumulator] = []
+        self.dependencies: list[Let] = []
+        self.corrections: list[tuple[str, Expr]] = []
+        self.passes = [list(p) for p in flat.passes]
+
+    def flat(self) -> Flat:
+        """The fusion with all copies added; the same object when none is needed."""
+        f = self.source
+        outs = tuple(Out(o.name, o.axes, self.retarget(o.expr), o.dtype) for o in f.outs)
+        accumulators = [Accumulator(a.name, a.monoid, self.retarget(a.body), a.axes) for a in f.accumulators]
+        dependencies = [Let(d.name, d.axes, self.retarget(d.expr)) for d in f.dependencies]
+        if not self.copies:
+            return f
+        return replace(
+            f,
+            accumulators=(*accumulators, *self.accumulators),
+            dependencies=(*dependencies, *self.dependencies),
+            corrections=(*f.corrections, *self.corrections),
+            outs=outs,
+            passes=tuple(map(tuple, self.passes)),
+        )
+
+    def retarget(self, e: Expr) -> Expr:
+        """Let every reference name the instance it means."""
+        return rewrite(
+            e, lambda x: Ref(self.instance(x.name, x.axes), x.axes) if isinstance(x, Ref) else None
+        )
+
+    def instance(self, name: str, axes: tuple[str, ...]) -> str:
+        """The name of `name` at `axes`, creating the copy (and those it depends on) at first use."""
+        definition = self.source.accumulator(name) or self.source.dependency(name)
+        assert definition is not None
+        if axes == definition.axes:
+            return name
+        if self.source.stream in axes:
+            raise CheckError(
+                f"fusion {self.source.name}: {name} is read along the stream axis {self.source.stream}; "
+                "split the cascade so that it is an input of a second one"
+            )
+        if (name, axes) not in self.copies:
+            self.copies[name, axes] = copy = f"{name}_{'_'.join(axes)}"
+            self._copy(definition, copy, dict(zip(definition.axes, axes, strict=True)))
+        return self.copies[name, axes]
+
+    def _copy(self, definition: Accumulator | Let, name: str, table: dict[str, str]) -> None:
+        axes = tuple(table[a] for a in definition.axes)
+        if isinstance(definition, Let):
+            self.dependencies.append(Let(name, axes, self.retarget(rename_axes(definition.expr, table))))
+            return
+        body = self.retarget(rename_axes(definition.body, table))
+        self.accumulators.append(Accumulator(name, definition.monoid, body, axes))
+        next(p for p in self.passes if definition.name in p).append(name)
+        correction = self.source.correction(definition.name)
+        if correction is not None:
+            self.corrections.append((name, rewrite(correction, lambda x: self._moved(x, table))))
+
+    def _moved(self, x: Expr, table: dict[str, str]) -> Expr | None:
+        """Old and New of the copies: they carry no axes, so those of their definition are renamed."""
+        if not isinstance(x, (Old, New)):
+            return None
+        definition = self.source.accumulator(x.name) or self.source.dependency(x.name)
+        assert definition is not None
+        name = self.instance(x.name, tuple(table.get(a, a) for a in definition.axes))
+        return Old(name) if isinstance(x, Old) else New(name)

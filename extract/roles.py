@@ -1,0 +1,227 @@
+"""Roles of axes in a tile schedule, read off the term: rows, batch, contraction, vector axes. No workload is known.
+
+A tile schedule needs a contraction feeding the stream (sum over k of A * B, B carrying the stream) or an accumulator
+sum of E(row, stream) * V(stream, d) with a vector axis d. Both become matrix products on a tile of rows x stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from redfuser.derive.fusion import Accumulator
+from redfuser.extract.algebra import reads_state, reduces_in, split_factor
+from redfuser.extract.flatten import Flat
+from redfuser.extract.masks import Bound, peel_masks
+from redfuser.ir import Const, Expr, Load, Old, Op, Reduce, Ref, children, free_axes, refs, substitute, walk
+from redfuser.ir.term import base_axis
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """`tile` = sum over `axis` of rows * operand: the node that a tile element stands for.
+
+    `rows` (free of the stream) includes every factor that scales the sum; `operand` carries the stream.
+    """
+
+    tile: Expr
+    axis: str
+    rows: Expr
+    operand: Load
+
+
+@dataclass(frozen=True)
+class VectorSum:
+    """Accumulator `name` = sum of weight(row, stream) * operand(stream, axis)."""
+
+    name: str
+    axis: str
+    weight: Expr
+    operand: Load
+
+
+@dataclass(frozen=True)
+class TileRoles:
+    """What a tile schedule needs to know. `row` None: a tile of one row. `flat` has its masks peeled into bounds."""
+
+    flat: Flat
+    row: str | None
+    batch: tuple[str, ...]
+    contraction: Contraction | None
+    vectors: tuple[VectorSum, ...]
+    bounds: tuple[Bound, ...]
+
+
+class NoTiles(Exception):
+    """The tile schedule does not apply; the message says why, in words for the plan's notes."""
+
+
+def tile_roles(flat: Flat, sizes: Mapping[str, int], layouts: Mapping[str, str | None]) -> TileRoles:
+    """Find the roles of a tile schedule.
+
+    Parameters
+    ----------
+    sizes : example lengths, used to pick the longest of several possible row axes
+    layouts : tensor name -> its contiguous axis
+
+    Raises
+    ------
+    NoTiles
+        with the reason.
+    """
+    if flat.stream is None:
+        raise NoTiles("no reduction")
+    contraction = _find_contraction(flat)
+    vectors = _find_vectors(flat, contraction, layouts)
+    if contraction is None and not vectors:
+        raise NoTiles("no contraction feeds the stream and no accumulator has a vector axis")
+    lanes = {v.axis for v in vectors}
+    parallel = _parallel_axes(flat, lanes)
+    _check_outputs(flat, parallel, lanes)
+    _check_corrections(flat, {v.name for v in vectors})
+    operands = [v.operand for v in vectors] + ([contraction.operand] if contraction else [])
+    taken = {a for load in operands for a in load.axes}
+    free = [a for a in parallel if a not in taken]
+    row = max(free, key=lambda a: sizes.get(base_axis(a), 1), default=None)
+    if row is None and not all(layouts.get(v.operand.tensor) == v.axis for v in vectors):
+        raise NoTiles("one row per tile and an operand whose lanes would be strided")
+    peeled, bounds = peel_masks(flat)
+    if bounds:
+        vectors = _find_vectors(peeled, contraction, layouts)
+    return TileRoles(peeled, row, tuple(a for a in parallel if a != row), contraction, vectors, bounds)
+
+
+def _parallel_axes(flat: Flat, lanes: set[str]) -> list[str]:
+    used = {a for x in (*flat.accumulators, *flat.outs) for a in x.axes} - lanes - {flat.stream or ""}
+    return [a.name for a in flat.axes if a.name in used]
+
+
+# -------------------------------- the contraction that feeds the stream
+
+
+def _find_contraction(flat: Flat) -> Contraction | None:
+    exprs = [a.body for a in flat.accumulators] + [o.expr for o in flat.outs]
+    found = list(dict.fromkeys(r for e in exprs for r in reduces_in(e)))
+    if not found:
+        return None
+    if len(found) > 1:
+        raise NoTiles(f"{len(found)} different contractions feed the stream")
+    inner = found[0]
+    if inner.monoid != "sum" or reduces_in(inner.body):
+        raise NoTiles(f"the inner reduction {inner} is not a plain sum of products")
+    if any(reduces_in(d.expr) for d in flat.dependencies):
+        raise NoTiles("a dependency holds a contraction")
+    assert flat.stream is not None
+    split = split_factor(inner.body, flat.stream)
+    if split is None or split[1].axes.count(inner.axis) != 1 or reads_state(inner.body):
+        raise NoTiles(f"{inner} is not a product of a row operand and one tensor along the stream")
+    weight, operand = split
+    if any(isinstance(a, int) for a in operand.axes):
+        raise NoTiles(f"{operand} has a fixed position")
+    tile = _scaled_tile(inner, exprs, flat.stream)
+    rows = substitute(tile, {inner: Const(1.0) if weight is None else weight})
+    return Contraction(tile, inner.axis, rows, operand)
+
+
+def _scaled_tile(inner: Reduce, exprs: list[Expr], stream: str) -> Expr:
+    """The largest product around `inner` by stream-free factors, the same at every occurrence."""
+    found = {node for e in exprs for node in _scaled_occurrences(e, inner, stream)}
+    return found.pop() if len(found) == 1 else inner
+
+
+def _scaled_occurrences(e: Expr, inner: Reduce, stream: str) -> Iterable[Expr]:
+    if _is_scaled(e, inner, stream):
+        yield e
+        return
+    for c in children(e):
+        yield from _scaled_occurrences(c, inner, stream)
+
+
+def _is_scaled(e: Expr, inner: Reduce, stream: str) -> bool:
+    if e == inner:
+        return True
+    if not isinstance(e, Op) or e.fn not in ("mul", "div"):
+        return False
+    a, b = e.args
+
+    def constant(x: Expr) -> bool:
+        return stream not in free_axes(x) and not reads_state(x) and not reduces_in(x)
+
+    return (_is_scaled(a, inner, stream) and constant(b)) or (
+        e.fn == "mul" and constant(a) and _is_scaled(b, inner, stream)
+    )
+
+
+# -------------------------------- accumulators with a vector axis
+
+
+def _find_vectors(
+    flat: Flat, contraction: Contraction | None, layouts: Mapping[str, str | None]
+) -> tuple[VectorSum, ...]:
+    """One vector axis per accumulator that can have one; all other axes are parallel."""
+    read = {n for x in flat.accumulators for n in refs(x.body)} | {
+        n for d in flat.dependencies for n in refs(d.expr)
+    }
+    options = {a.name: [] if a.name in read else _options(a, flat) for a in flat.accumulators}
+    fixed = {x for a in flat.accumulators if not options[a.name] for x in a.axes}
+    if contraction is not None:
+        fixed |= free_axes(contraction.tile)
+    picked: list[VectorSum] = []
+    for a in flat.accumulators:
+        candidates = [v for v in options[a.name] if v.axis not in fixed]
+        best = max(candidates, key=lambda v: layouts.get(v.operand.tensor) == v.axis, default=None)
+        if best is not None:
+            picked.append(best)
+    shared = {v.axis for v in picked if flat.stream in free_axes(v.weight)}
+    vectors = tuple(v for v in picked if v.axis in shared)
+    lanes = {v.axis for v in vectors}
+    for a in flat.accumulators:
+        own = {v.axis for v in vectors if v.name == a.name}
+        if set(a.axes) & lanes != own:
+            raise NoTiles(f"accumulator {a.name} has several vector axes")
+    return vectors
+
+
+def _options(a: Accumulator, flat: Flat) -> list[VectorSum]:
+    """The ways to read the body of `a` as weight * operand with a vector axis."""
+    options = []
+    for axis in a.axes:
+        split = split_factor(a.body, axis) if a.monoid == "sum" else None
+        if split is None:
+            continue
+        weight, operand = split
+        if operand.axes.count(flat.stream or "") == 1 and not any(isinstance(x, int) for x in operand.axes):
+            options.append(VectorSum(a.name, axis, Const(1.0) if weight is None else weight, operand))
+    return options
+
+
+# -------------------------------- conditions
+
+
+def _check_outputs(flat: Flat, parallel: list[str], lanes: set[str]) -> None:
+    for o in flat.outs:
+        vector = set(o.axes) & lanes
+        if not set(parallel) <= set(o.axes):
+            raise NoTiles(f"output {o.name} lacks a parallel axis")
+        if len(vector) > 1 or (vector and flat.stream in o.axes):
+            raise NoTiles(f"output {o.name} has several lane axes")
+
+
+def _check_corrections(flat: Flat, vectors: set[str]) -> None:
+    """Vector state may be read by corrections only where its old value is still in place."""
+    for d in flat.dependencies:
+        if refs(d.expr) & vectors:
+            raise NoTiles(f"dependency {d.name} reads an accumulator with a vector axis")
+    for name, e in flat.corrections:
+        read = {x.name for x in walk(e) if not isinstance(x, Old) and hasattr(x, "name")} & vectors
+        olds = {x.name for x in walk(e) if isinstance(x, Old)} & vectors - {name}
+        if read or (olds and name not in vectors) or any(flat.correction(o) is not None for o in olds):
+            raise NoTiles(f"the correction of {name} reads another corrected vector accumulator")
+    for a in flat.accumulators:
+        if a.monoid == "first" and reduces_in(a.body):
+            raise NoTiles(f"the pivot {a.name} is the value of a contraction")
+
+
+def state_read(e: Expr) -> frozenset[str]:
+    """Names of accumulators and dependencies read by `e`."""
+    return frozenset(x.name for x in walk(e) if isinstance(x, Ref))

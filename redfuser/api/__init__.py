@@ -1,0 +1,8 @@
+"""The public programming interface: `fuse`, `spec`, reports and staged views."""
+
+from redfuser.api.fused import Fused, fuse, spec
+from redfuser.api.lowered import Lowered
+from redfuser.api.program import Stats
+from redfuser.api.report import CascadeReport, KernelInfo, Refusal, Report
+
+__all__ = ["CascadeReport", "Fused", "KernelInfo", "Lowered", "Refusal", "Report", "Stats", "fuse", "spec"]

@@ -1,0 +1,221 @@
+"""`rf.fuse`: the decorator, the call path, and the staged view of what it compiled."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from redfuser import pipeline
+from redfuser.api.lowered import Lowered
+from redfuser.api.program import Array, Program, Stats
+from redfuser.api.report import Report, build_report
+from redfuser.errors import DTypeError, ShapeError
+from redfuser.frontend import Spec
+from redfuser.frontend.spec import supported_dtype
+from redfuser.pipeline import Options
+
+if TYPE_CHECKING:
+    from redfuser.rules import RuleSet
+
+Key = tuple[Any, ...]
+
+
+def as_argument(value: Any, where: str) -> tuple[Array, Spec]:
+    """The array of one argument, and its spec.
+
+    Raises
+    ------
+    DTypeError
+        naming `where`, for anything that is neither an array, a nested list of numbers, nor a number.
+    """
+    if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
+        spec = Spec.of(value, where)
+        return np.asarray(value, spec.dtype), spec
+    if isinstance(value, (list, tuple)):
+        value = np.asarray(value)
+    if not isinstance(value, (np.ndarray, np.generic)):
+        raise DTypeError(f"{where}: a {type(value).__name__} is neither an array nor a number; pass numpy.asarray(...)")
+    array = np.asarray(value)
+    return array, Spec(array.shape, supported_dtype(array.dtype, where).name)
+
+
+def key_of(array: Array, spec: Spec) -> Key:
+    """What decides which trace serves an argument: dtype, weakness, rank, and which dimensions have size 1."""
+    return (spec.dtype, spec.weak, tuple([n == 1 for n in array.shape]))
+
+
+class Fused:
+    """A function compiled on first call for each kind of arguments. Made by `rf.fuse`; see there."""
+
+    def __init__(self, fn: Callable[..., Any], options: Options, static_argnames: Sequence[str]) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.options = options
+        self.stats = Stats()
+        self._signature = inspect.signature(fn)
+        self._static = frozenset(static_argnames)
+        self._programs: dict[Key, list[Program]] = {}
+        self._lock = threading.RLock()
+        for name, p in self._signature.parameters.items():
+            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                raise TypeError(f"rf.fuse: parameter *{name} of {fn.__name__} has no fixed arguments; name each argument")
+        unknown = self._static - set(self._signature.parameters)
+        if unknown:
+            raise TypeError(f"rf.fuse: static_argnames {sorted(unknown)} are no parameters of {fn.__name__}")
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<rf.fuse of {self.fn.__name__}: {len(self._programs)} kinds of arguments, {self.stats}>"
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arguments by name: (arrays and numbers, static values)."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        static = {n: v for n, v in bound.arguments.items() if n in self._static or isinstance(v, str) or v is None}
+        return {n: v for n, v in bound.arguments.items() if n not in static}, static
+
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """Run the compiled function. `out`: array, or flat sequence of arrays, that receives the results.
+
+        Raises
+        ------
+        TraceError, ShapeError, DTypeError
+            when the function or its arguments cannot be compiled; the message says why and what to do.
+        NotFusible
+            with `require="one-pass"`, when more than one pass is needed.
+        CompileError, NoCompiler, CacheError
+            when no kernel can be built on this machine.
+        """
+        dynamic, static = self._bind(args, kwargs)
+        arrays: dict[str, Array] = {}
+        specs: dict[str, Spec] = {}
+        for name, value in dynamic.items():
+            arrays[name], specs[name] = as_argument(value, f"argument {name!r} of {self.fn.__name__}")
+        program = self._program(arrays, specs, static)
+        results = program.run(arrays, self._outs(program, out))
+        flat = [results[n] for n in program.output_names]
+        return program.trace.unflatten(flat) if out is None else out
+
+    def _outs(self, program: Program, out: Any) -> dict[str, Array]:
+        if out is None:
+            return {}
+        given = [out] if isinstance(out, np.ndarray) else list(out)
+        if len(given) != len(program.output_names):
+            raise ShapeError(f"out= holds {len(given)} arrays, {self.fn.__name__} returns {len(program.output_names)}")
+        return program.check_outs(given)
+
+    def _program(self, arrays: Mapping[str, Array], specs: Mapping[str, Spec], static: Mapping[str, Any]) -> Program:
+        """The program for these arguments; traced and derived when there is none yet."""
+        key: Key = (*(key_of(a, specs[n]) for n, a in arrays.items()), *static.items())
+        for program in self._programs.get(key, ()):
+            if not program.guarded or program.trace.mismatch(specs) is None:
+                return program
+        with self._lock:
+            for program in self._programs.get(key, ()):
+                if program.trace.mismatch(specs) is None:
+                    return program
+            program = Program(self._trace(specs, static), self.options, self.stats)
+            self._programs[key] = [*self._programs.get(key, ()), program]
+            return program
+
+    def _trace(self, specs: Mapping[str, Spec], static: Mapping[str, Any]) -> Any:
+        fn = functools.wraps(self.fn)(functools.partial(self.fn, **static)) if static else self.fn
+        return pipeline.trace_step(fn, specs, self.fn.__name__)
+
+    def _lowered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lowered:
+        dynamic, static = self._bind(args, kwargs)
+        specs: dict[str, Spec] = {}
+        arrays: dict[str, Array | None] = {}
+        for name, value in dynamic.items():
+            if isinstance(value, Spec):
+                specs[name], arrays[name] = value, None
+            else:
+                arrays[name], specs[name] = as_argument(value, f"argument {name!r} of {self.fn.__name__}")
+        if all(a is not None for a in arrays.values()):
+            program = self._program({n: a for n, a in arrays.items() if a is not None}, specs, static)
+        elif all(isinstance(n, int) for s in specs.values() for n in s.shape):
+            stand_ins = {n: np.broadcast_to(np.empty((), s.dtype), s.shape) for n, s in specs.items()}
+            program = self._program(stand_ins, specs, static)
+        else:
+            program = Program(self._trace(specs, static), self.options, self.stats)
+        return Lowered(program, specs, {n: a for n, a in arrays.items() if a is not None})
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The levels of the compilation for arrays or specs (`rf.spec`): trace, term, fusion, plan, tiles, source."""
+        return self._lowered(args, kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Report:
+        """What was derived for arrays or specs (`rf.spec`), and the kernels that compute it (they are compiled)."""
+        return build_report(self.fn.__name__, self._lowered(args, kwargs))
+
+
+@overload
+def fuse(fn: Callable[..., Any]) -> Fused: ...
+@overload
+def fuse(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], Fused]: ...
+@overload
+def fuse(fn: Callable[..., Any], **options: Any) -> Fused: ...
+def fuse(
+    fn: Callable[..., Any] | None = None,
+    *,
+    target: str | None = None,
+    numerics: str = "stable",
+    allow: Sequence[str] = (),
+    rules: RuleSet | None = None,
+    require: str | None = None,
+    empty: str = "nan",
+    acc_dtype: str | None = None,
+    static_argnames: str | Sequence[str] = (),
+) -> Any:
+    """Compile a plain NumPy function; works as a decorator with or without arguments.
+
+    The function is run once with recording arrays for each kind of arguments (dtypes, ranks, dimensions of size 1);
+    its reductions are fused, emitted, compiled and cached. Lengths are run-time arguments: a new length compiles nothing.
+
+    Parameters
+    ----------
+    target
+        None or "c": a C kernel. "interpret": the NumPy interpreter of the tile program, for debugging.
+    numerics
+        "stable" (default), "fast" (may choose a form with a larger stated error bound), "reference" (float64 inside).
+    allow
+        names of approximate rule groups that may be used; none by default.
+    rules
+        the rule set to derive with; `rf.rules.default` by default.
+    require
+        "one-pass" raises `rf.NotFusible` instead of running in several passes.
+    empty
+        "nan" (default, as NumPy): a quotient whose mass has no live element is 0/0 = NaN; "zero": it is 0.
+    acc_dtype
+        "float64" computes in float64 whatever the inputs are; None follows the inputs.
+    static_argnames
+        parameters that are part of the program (axis, flags): a new value compiles anew. Strings and None always are.
+
+    Raises
+    ------
+    ValueError
+        for an option value that does not exist.
+    """
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    options = Options(target or "c", numerics, tuple(allow), rules, require, empty, acc_dtype)
+    if fn is None:
+        return lambda f: Fused(f, options, names)
+    return Fused(fn, options, names)
+
+
+def spec(shape: int | str | Sequence[int | str], dtype: Any = "float64") -> Spec:
+    """Stands for an array in `explain` and `lower`: a shape and a dtype. A size may be a string (a symbolic size).
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        for a negative size, a size name that is no identifier, an unsupported dtype.
+    """
+    return Spec((shape,) if isinstance(shape, (int, str)) else tuple(shape), np.dtype(dtype).name)

@@ -1,0 +1,119 @@
+"""`f.lower(...)`: every level of one compilation, to print, to check, to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from redfuser import pipeline
+from redfuser.api.program import Array, Built, Program
+from redfuser.codegen.nodes import Kernel
+from redfuser.derive.fusion import FusedCascade
+from redfuser.extract import Plan
+from redfuser.frontend import Spec, Trace
+from redfuser.ir import Term
+from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.partition import Partition
+from redfuser.ir.term import base_axis
+
+T = TypeVar("T")
+
+DEFAULT_LENGTH = 1024
+"""Stands for a symbolic size when a plan is shown without arrays."""
+
+
+class Group(tuple[T, ...]):
+    """One item per kernel; prints one under the other."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self))
+
+
+def stand_in(shape: Iterable[int], dtype: str) -> Array:
+    """An array of this shape and dtype for planning; its memory pages are never touched."""
+    return np.empty(tuple(shape), numpy_dtype(dtype))
+
+
+class Lowered:
+    """The levels of one compilation. `fusion`, `plan` and `tiles` hold one item per kernel, in running order."""
+
+    def __init__(self, program: Program, specs: Mapping[str, Spec], arrays: Mapping[str, Array]) -> None:
+        self.program = program
+        self._specs = specs
+        self._arrays = arrays
+
+    @property
+    def trace(self) -> Trace:
+        """The recorded NumPy calls."""
+        return self.program.trace
+
+    @property
+    def term(self) -> Term:
+        """The program in index notation."""
+        return self.program.term
+
+    @property
+    def partition(self) -> Partition:
+        """The cascades of the program."""
+        return self.program.partition
+
+    @property
+    def fusion(self) -> Group[FusedCascade]:
+        """Accumulators, corrections, epilogue."""
+        return Group(p.fused for p in self.program.pieces)
+
+    @cached_property
+    def _shapes(self) -> dict[str, Array]:
+        """An array for every argument: the given one, or a stand-in of the shape of its spec."""
+        lengths = {name: [n if isinstance(n, int) else DEFAULT_LENGTH for n in s.shape] for name, s in self._specs.items()}
+        return {n: stand_in(lengths[n], s.dtype) if n not in self._arrays else self._arrays[n] for n, s in self._specs.items()}
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Length of every axis; a symbolic size counts as DEFAULT_LENGTH."""
+        return self.program.sizes(self.program.tensors(self._shapes))
+
+    @cached_property
+    def labels(self) -> dict[str, int]:
+        """Length of every size label of the trace."""
+        return self.trace.size_values({n: a.shape for n, a in self._shapes.items()})
+
+    @cached_property
+    def built(self) -> Group[Built]:
+        """Plans and kernels for the lengths and memory layouts given (compiled unless `target="interpret"`)."""
+        return Group(self._build())
+
+    def _build(self) -> Iterable[Built]:
+        program, sizes = self.program, self.sizes
+        values: dict[str, Any] = program.tensors(self._shapes)
+        for piece in program.pieces:
+            outs = [stand_in([sizes[base_axis(a)] for a in o.axes], o.dtype) for o in piece.outputs]
+            yield program.built(piece, [values[n] for n in piece.inputs], outs, sizes)
+            values.update((o.name, a) for o, a in zip(piece.outputs, outs, strict=True))
+
+    @property
+    def plan(self) -> Group[Plan]:
+        """The chosen schedules."""
+        return Group(b.plan for b in self.built)
+
+    @property
+    def tiles(self) -> Group[Kernel]:
+        """The tile programs."""
+        return Group(b.kernel for b in self.built)
+
+    def source(self, language: str = "c", *, arch: str | None = None) -> str:
+        """The text of all kernels.
+
+        Raises
+        ------
+        ValueError
+            for a language without a printer.
+        """
+        if arch is not None and language == "c":
+            raise ValueError("arch= names a GPU architecture; C kernels are compiled for the machine at hand")
+        return "\n".join(pipeline.source_step(k, language) for k in self.tiles)

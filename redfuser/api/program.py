@@ -1,0 +1,225 @@
+"""One traced function, derived: its cascades, and the kernels built for the memory layouts met so far."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from redfuser import pipeline
+from redfuser.codegen.nodes import Kernel
+from redfuser.derive import Derivation, Verdict
+from redfuser.derive.fusion import FusedCascade
+from redfuser.errors import DTypeError, ShapeError
+from redfuser.extract import Plan
+from redfuser.frontend import Trace
+from redfuser.ir import Cascade, Term
+from redfuser.ir.interpret import axis_sizes, numpy_dtype
+from redfuser.ir.partition import Partition
+from redfuser.ir.term import base_axis
+from redfuser.pipeline import Options
+
+Array = np.ndarray[Any, Any]
+Layouts = tuple[str | None, ...]
+
+
+@dataclass
+class Stats:
+    """What really ran. compilations: kernels built; kernel_runs: runs of compiled kernels; derivations: cascades
+    derived; interpreter_runs: runs of the tile interpreter (`target="interpret"` only)."""
+
+    compilations: int = 0
+    kernel_runs: int = 0
+    derivations: int = 0
+    interpreter_runs: int = 0
+
+
+@dataclass
+class Built:
+    """A kernel of one cascade for one set of memory layouts. `compiled` is None under `target="interpret"`."""
+
+    plan: Plan
+    kernel: Kernel
+    compiled: Any
+    runs: int = 0
+
+    def serves(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the lengths the kernel was specialised for are the ones at hand."""
+        return all(sizes[a] == n for a, n in self.kernel.static)
+
+
+@dataclass
+class Piece:
+    """One cascade with its fusion, and the kernels built for it: layouts -> kernels (they differ in static lengths)."""
+
+    cascade: Cascade
+    derivation: Derivation | None
+    fused: FusedCascade
+    dtype: str
+    kernels: dict[Layouts, list[Built]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.inputs = tuple(t.name for t in self.cascade.tensors)
+        self.outputs = tuple(self.cascade.outs)
+        self.needs_elements = tuple(r.name for r in self.cascade.reductions if r.monoid in ("max", "min"))
+
+
+def contiguous_axis(array: Array, axes: tuple[str, ...]) -> str | None:
+    """The axis whose neighbours lie side by side in memory; the last one where several or none would do."""
+    for axis, n, stride in zip(reversed(axes), reversed(array.shape), reversed(array.strides), strict=True):
+        if stride == array.itemsize or n <= 1:
+            return axis
+    return None
+
+
+def _drop_units(entries: Sequence[str | int]) -> tuple[int | slice, ...]:
+    """The index that drops the dimensions of size 1 of a traced shape; () when there are none."""
+    return tuple(0 if e == 1 else slice(None) for e in entries) if 1 in entries else ()
+
+
+class Program:
+    """A function traced for one kind of arguments (dtypes, ranks, unit dimensions), ready to run on any lengths."""
+
+    def __init__(self, traced: Trace, options: Options, stats: Stats) -> None:
+        self.trace = traced
+        self.options = options
+        self.stats = stats
+        self.term: Term = pipeline.term_step(traced)
+        self.partition: Partition = pipeline.partition_step(self.term)
+        self.pieces = tuple(self._piece(c) for c in self.partition.cascades)
+        self.lock = threading.RLock()
+        dtypes = {t.name: numpy_dtype(t.dtype) for t in self.term.tensors}
+        self._inputs = tuple(
+            (name, _drop_units(n.shape), dtypes[name]) for name, n in traced.inputs().items() if name in dtypes
+        )
+        self.output_names = tuple(o.name for o in self.term.outs)
+        self.guarded = bool(traced.guards) or any(s.fixed for s in traced.sizes)
+
+    def check_outs(self, given: Sequence[Array]) -> dict[str, Array]:
+        """The caller's output arrays by name, without their dimensions of size 1.
+
+        Raises
+        ------
+        ShapeError, DTypeError, ValueError
+            naming the array, for a wrong rank or dtype, or for one that is not writable.
+        """
+        found = {}
+        for i, (o, array, position) in enumerate(zip(self.term.outs, given, self.trace.outputs, strict=True)):
+            where = "out" if len(given) == 1 else f"out[{i}]"
+            entries = self.trace.nodes[position].shape
+            if not isinstance(array, np.ndarray):
+                raise DTypeError(f"{where} is a {type(array).__name__}; pass a NumPy array")
+            if array.dtype != numpy_dtype(o.dtype):
+                raise DTypeError(f"{where} has dtype {array.dtype}, the result is {o.dtype}")
+            if array.ndim != len(entries):
+                raise ShapeError(f"{where} has {array.ndim} dimensions, the result has {len(entries)}")
+            if not array.flags.writeable:
+                raise ValueError(f"{where} is not writable; pass an array that owns its data")
+            found[o.name] = array[_drop_units(entries)]
+        return found
+
+    def _piece(self, cascade: Cascade) -> Piece:
+        derivation = pipeline.fusion_step(cascade, self.options)
+        self.stats.derivations += derivation is not None
+        if derivation is not None and self.options.require == "one-pass" and derivation.verdict != Verdict.FUSIBLE:
+            raise pipeline.not_fusible(derivation)
+        fused = pipeline.fused_of(cascade, derivation, self.options)
+        return Piece(cascade, derivation, fused, pipeline.compute_dtype(cascade, self.options))
+
+    def tensors(self, arguments: Mapping[str, Array]) -> dict[str, Array]:
+        """The input tensors of the term: arguments and captured arrays without their dimensions of size 1."""
+        found: dict[str, Array] = {}
+        for name, units, dtype in self._inputs:
+            array = arguments[name] if name in arguments else self.trace.captured[name]
+            if units:
+                array = array[units]
+            found[name] = array if array.dtype == dtype else array.astype(dtype)
+        return found
+
+    def sizes(self, tensors: Mapping[str, Array]) -> dict[str, int]:
+        """Length of every axis of the term."""
+        return axis_sizes(self.term.tensors, tensors, {a.name: a.size for a in self.term.axes})
+
+    def run(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run all kernels. `outs` holds the caller's arrays for outputs (without dimensions of size 1), by name.
+
+        Raises
+        ------
+        ShapeError
+            when arguments do not fit together, or a maximum over nothing is asked for.
+        MemoryError
+            when the workspace of a kernel cannot be allocated.
+        """
+        values = self.tensors(arguments)
+        sizes = self.sizes(values)
+        wanted = {o.name for o in self.term.outs}
+        results: dict[str, Array] = {}
+        for piece in self.pieces:
+            self._refuse_empty(piece, sizes)
+            made = []
+            for o in piece.outputs:
+                array = outs.get(o.name)
+                shape = tuple([sizes[base_axis(a)] for a in o.axes])
+                if array is None:
+                    array = np.empty(shape, numpy_dtype(o.dtype))
+                elif array.shape != shape:
+                    raise ShapeError(f"out= array for {o.name} has shape {array.shape}, the result has {shape}")
+                made.append(array)
+            self._run_piece(piece, [values[n] for n in piece.inputs], made, sizes)
+            for o, array in zip(piece.outputs, made, strict=True):
+                (results if o.name in wanted else values)[o.name] = array
+                if o.name in wanted:
+                    values[o.name] = array
+        return results
+
+    def _refuse_empty(self, piece: Piece, sizes: Mapping[str, int]) -> None:
+        axis = piece.cascade.axis
+        if axis is None or sizes[axis] or not piece.needs_elements:
+            return
+        if any(all(sizes[base_axis(a)] for a in o.axes) for o in piece.outputs):
+            raise ShapeError(
+                f"{piece.needs_elements[0]} is the maximum or minimum over axis {axis}, which has length 0: there is no "
+                "such value (NumPy raises too); pass at least one element"
+            )
+
+    def _run_piece(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> None:
+        built = self.built(piece, inputs, outs, sizes)
+        if built.compiled is None:
+            from redfuser.codegen import run_kernel
+
+            io = dict(zip(piece.inputs, inputs, strict=True))
+            run_kernel(built.kernel, io, {o.name: a for o, a in zip(piece.outputs, outs, strict=True)}, sizes)
+            self.stats.interpreter_runs += 1
+        else:
+            built.compiled.run(inputs, outs, sizes)
+            self.stats.kernel_runs += 1
+        built.runs += 1
+
+    def built(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
+        """The kernel for these layouts and static lengths; built when there is none yet."""
+        c = piece.cascade
+        layouts = tuple(contiguous_axis(a, t.axes) for a, t in zip((*inputs, *outs), (*c.tensors, *c.outs), strict=True))
+        for built in piece.kernels.get(layouts, ()):
+            if built.serves(sizes):
+                return built
+        with self.lock:
+            for built in piece.kernels.get(layouts, ()):
+                if built.serves(sizes):
+                    return built
+            names = (*(t.name for t in c.tensors), *(o.name for o in c.outs))
+            built = self._build(piece, dict(zip(names, layouts, strict=True)), sizes)
+            piece.kernels[layouts] = [*piece.kernels.get(layouts, ()), built]
+            return built
+
+    def _build(self, piece: Piece, layouts: Mapping[str, str | None], sizes: Mapping[str, int]) -> Built:
+        profile = pipeline.machine_profile()
+        chosen = pipeline.plan_step(piece.fused, sizes, layouts, piece.dtype, profile)
+        kernel = pipeline.tile_step(chosen)
+        if self.options.target == "interpret":
+            return Built(chosen, kernel, None)
+        compiled = pipeline.kernel_step(kernel)
+        self.stats.compilations += 1
+        return Built(chosen, kernel, compiled)

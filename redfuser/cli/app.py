@@ -1,0 +1,120 @@
+"""The commands. Each parses its options and prints text or, with --json, one JSON document."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from redfuser import __version__
+from redfuser.cli.target import ARG_HELP, CommandError, find_target
+
+app = typer.Typer(
+    name="redfuser",
+    help="Fuse cascaded reductions of plain NumPy code into one incremental loop.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+FunctionArgument = Annotated[str, typer.Argument(metavar="FILE.py:FUNCTION", help="A plain NumPy function in a file.")]
+ArgOption = Annotated[list[str] | None, typer.Option("--arg", "-a", metavar="NAME=SPEC", help=ARG_HELP)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+class Language(StrEnum):
+    """Languages that kernels are printed in."""
+
+    C = "c"
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"redfuser {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Fuse cascaded reductions of plain NumPy code into one incremental loop."""
+
+
+@app.command()
+def demo(
+    query: Annotated[str | None, typer.Argument(help="What to look for; a default is there.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many matches to show.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Time to spend on timing each function.")] = 0.5,
+    as_json: JsonOption = False,
+) -> None:
+    """Search the Python language reference with compiled NumPy functions, and compare each with NumPy."""
+    from redfuser.cli.demo import run_demo
+
+    run_demo(query, top=top, seconds=seconds, as_json=as_json)
+
+
+@app.command()
+def explain(function: FunctionArgument, arg: ArgOption = None, as_json: JsonOption = False) -> None:
+    """Show what redfuser derives from a function: verdict, accumulators, update, merge, passes, kernels."""
+    target = find_target(function, arg or [])
+    with target.blame():
+        report = target.fused.explain(*target.args, **target.kwargs)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        typer.echo(str(report))
+
+
+@app.command()
+def source(
+    function: FunctionArgument,
+    arg: ArgOption = None,
+    target: Annotated[Language, typer.Option(help="The language of the kernel.")] = Language.C,
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the kernels generated for a function."""
+    found = find_target(function, arg or [])
+    with found.blame():
+        text = found.fused.lower(*found.args, **found.kwargs).source(target.value)
+    if as_json:
+        text = json.dumps({"function": function, "target": target.value, "source": text}, indent=2)
+    if out is None:
+        typer.echo(text)
+        return
+    try:
+        out.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"--out {str(out)!r} cannot be written: {error.strerror}") from error
+
+
+@app.command()
+def rules(
+    check: Annotated[bool, typer.Option(help="Test every rule on random numbers.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """List the rewrite rules with the law each states. Exit status 1 if a check finds a counterexample."""
+    from redfuser.cli.rules import list_rules
+
+    if not list_rules(check=check, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """Show what redfuser found on this machine. Exit status 1 if no kernel can be compiled here."""
+    from redfuser.cli.doctor import examine
+
+    if not examine(as_json=as_json):
+        raise typer.Exit(1)

@@ -1,0 +1,182 @@
+"""What a command works on: `FILE.py:FUNCTION` and `--arg NAME=SPEC`."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import redfuser as rf
+from redfuser.errors import RedfuserError
+
+_ARRAY = re.compile(r"(?P<shape>[\w,]*):(?P<dtype>\w+)")
+_SIZE = re.compile(r"\d+|[A-Za-z_]\w*")
+_MODULE = "__redfuser_target__"  # never the name of a module that something else imports
+ARG_HELP = "NAME=SHAPE:DTYPE (q=8x1024x64:float32, x=rows,n:float32) for an array, NAME=VALUE for anything else."
+
+
+class CommandError(RedfuserError):
+    """The command line names something that does not exist or cannot be read."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A function found in a file, compiled by `rf.fuse`, and the arguments to look at it with."""
+
+    file: Path
+    fused: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @contextmanager
+    def blame(self) -> Iterator[None]:
+        """Turn an exception raised by the user's own code into a CommandError that says where."""
+        try:
+            yield
+        except RedfuserError:
+            raise
+        except Exception as error:
+            line = _line_in(self.file, error)
+            if line is None:  # ours: the traceback is worth more than a short message
+                raise
+            raise CommandError(f"{self.file}:{line}: {type(error).__name__}: {error}") from error
+
+
+def find_target(text: str, arg_texts: Sequence[str]) -> Target:
+    """The function `FILE.py:FUNCTION` with arguments parsed from `NAME=SPEC` texts.
+
+    Raises
+    ------
+    CommandError
+        if the file, the function or an argument is missing or malformed.
+    """
+    path, _, name = text.rpartition(":")
+    if not path or not name:
+        raise CommandError(f"{text!r} is not FILE.py:FUNCTION, for example examples/minilm.py:attention")
+    file = Path(path)
+    fn = _function(_load(file), name, file)
+    parsed = dict(parse_arg(a) for a in arg_texts)
+    if len(parsed) != len(arg_texts):
+        raise CommandError("an argument is given twice with --arg")
+    bound = _bind(fn, name, parsed)
+    fused = fn if hasattr(fn, "explain") and hasattr(fn, "lower") else rf.fuse(fn)
+    return Target(file, fused, bound.args, bound.kwargs)
+
+
+def parse_arg(text: str) -> tuple[str, Any]:
+    """`NAME=SHAPE:DTYPE` -> (name, rf.spec(...)); `NAME=VALUE` -> (name, the Python literal).
+
+    A shape is numbers joined by `x` (8x1024x64), or numbers and names of symbolic sizes joined by commas
+    (8,n,64); an empty shape is a scalar of that dtype.
+
+    Raises
+    ------
+    CommandError
+        if the text is neither.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise CommandError(f"--arg {text!r} is not NAME=SHAPE:DTYPE or NAME=VALUE; example: --arg q=8x1024x64:float32")
+    array = _ARRAY.fullmatch(value)
+    if array is not None:
+        shape = _parse_shape(array["shape"], text)
+        return name, rf.spec(shape, _parse_dtype(array["dtype"], text))
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        forms = "SHAPE:DTYPE (8x64:float32) nor a Python value (0.125, True, 'text')"
+        raise CommandError(f"--arg {text!r}: {value!r} is neither {forms}") from None
+
+
+def _parse_shape(text: str, where: str) -> tuple[int | str, ...]:
+    if not text:
+        return ()
+    parts = text.split("x") if re.fullmatch(r"\d+(x\d+)*", text) else text.split(",")
+    for part in parts:
+        if not _SIZE.fullmatch(part):
+            remedy = "join numbers by x (8x64), or numbers and names by commas (8,n)"
+            raise CommandError(f"--arg {where!r}: {part!r} is no size; {remedy}")
+    return tuple(int(p) if p.isdigit() else p for p in parts)
+
+
+def _parse_dtype(text: str, where: str) -> str:
+    if text == "bfloat16":  # known to redfuser, not to NumPy
+        return text
+    try:
+        return np.dtype(text).name
+    except TypeError:
+        raise CommandError(f"--arg {where!r}: {text!r} is no dtype; use float32, float64, int64, bool, ...") from None
+
+
+def _load(file: Path) -> ModuleType:
+    """Run a Python file as a module, with its folder importable as for `python FILE`."""
+    if file.suffix != ".py" or not file.is_file():
+        raise CommandError(f"there is no Python file {str(file)!r}")
+    spec = importlib.util.spec_from_file_location(_MODULE, file)
+    if spec is None or spec.loader is None:
+        raise CommandError(f"Python cannot load {str(file)!r} as a module")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(file.resolve().parent))
+    sys.modules[_MODULE] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        line = _line_in(file, error)
+        place = f"{file}:{line}" if line is not None else str(file)
+        raise CommandError(f"{place}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _line_in(file: Path, error: BaseException) -> int | None:
+    """The line of `file` to blame for an exception; None if it had no part or redfuser failed below it."""
+    own = file.resolve()
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == own:
+        return error.lineno
+    line = None
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if Path(frame.f_code.co_filename).resolve() == own:
+            line = number
+        elif str(frame.f_globals.get("__name__")).partition(".")[0] == "redfuser":
+            line = None
+    return line
+
+
+def _function(module: ModuleType, name: str, file: Path) -> Callable[..., Any]:
+    fn = getattr(module, name, None)
+    if callable(fn):
+        return fn  # type: ignore[no-any-return]
+    if fn is not None:
+        raise CommandError(f"{name} in {file} is a {type(fn).__name__}, not a function")
+    own = (n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == _MODULE)
+    offered = sorted(own)
+    close = difflib.get_close_matches(name, offered, n=1)
+    hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(offered)}" if offered else ""
+    raise CommandError(f"there is no function {name} in {file}{hint}")
+
+
+def _bind(fn: Callable[..., Any], name: str, parsed: dict[str, Any]) -> inspect.BoundArguments:
+    """Match arguments with parameters by name."""
+    signature = inspect.signature(fn)
+    unknown = [a for a in parsed if a not in signature.parameters]
+    if unknown:
+        raise CommandError(f"{name} has no parameter {unknown[0]}; its signature is {name}{signature}")
+    try:
+        return signature.bind(**parsed)
+    except TypeError:
+        missing = [p.name for p in signature.parameters.values() if p.default is p.empty and p.name not in parsed]
+        raise CommandError(
+            f"{name}{signature} needs {', '.join(missing)}; add --arg {missing[0]}=SHAPE:DTYPE, such as "
+            f"--arg {missing[0]}=64x128:float32"
+        ) from None

@@ -1,0 +1,1 @@
+"""The demonstration: search real text with plain NumPy functions, each compiled and compared with NumPy."""

@@ -1,0 +1,240 @@
+"""Turn the chosen accumulators and corrections into a `FusedCascade`: names, reachability, concrete expressions.
+
+Names: an accumulator is called like the reduction whose result it is, or whose result alone needs it; expressions of
+the epilogue read accumulators and dependencies only, so a name never means two different values in one expression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from redfuser.derive.accumulate import ACCUMULATOR, Model, mentioned
+from redfuser.derive.fusion import COUNT, Accumulator, FusedCascade, check_fusion_node
+from redfuser.derive.passes import Plan
+from redfuser.ir import Cascade, Const, Expr, Let, Load, New, Old, Ref, Size, refs, rewrite, walk
+from redfuser.rules.language import STREAM
+
+LENGTH = Size(STREAM)
+
+
+@dataclass
+class Names:
+    """Final names. `accumulators`: internal name -> name; `inlined`: results and dependencies that have no name."""
+
+    accumulators: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    inlined: set[str] = field(default_factory=set)
+    counts: dict[int, str] = field(default_factory=dict)
+
+
+def assemble(model: Model, plan: Plan, cascade: Cascade | None = None) -> FusedCascade:
+    """The fused form of a planned cascade."""
+    live = _Reachable(model, plan)
+    names = _choose_names(model, plan, live)
+    build = _Builder(model, plan, names)
+    accumulators, passes, corrections = [], [], []
+    for sweep in plan.sweeps:
+        members = [k for k in sweep.accumulators if k in live.accumulators]
+        own = [build.accumulator(k) for k in members]
+        corrections += [(names.accumulators[k], build.correction(sweep.corrections[k], sweep.index))
+                        for k in members if k in sweep.corrections]
+        if sweep.index in names.counts:
+            own.append(Accumulator(names.counts[sweep.index], "sum", Const(1.0), ()))
+        accumulators += own
+        passes.append(tuple(a.name for a in own))
+    fused = FusedCascade(
+        cascade=build.cascade(cascade or model.skeleton.cascade),
+        accumulators=tuple(accumulators),
+        dependencies=tuple(build.dependency(n) for n in live.ordered if n not in names.inlined),
+        corrections=tuple(corrections),
+        epilogue=tuple((r, build.expression(model.symbol(r), epilogue=True)) for r in model.results),
+        passes=tuple(p for p in passes if p),
+    )
+    fused = _in_level_order(fused)
+    check_fusion_node(fused)
+    return fused
+
+
+class _Reachable:
+    """Accumulators, results and dependencies that the results need, directly or through bodies and corrections.
+
+    `named`: results and dependencies that bodies or corrections read; `ordered`: those in definition order.
+    """
+
+    def __init__(self, model: Model, plan: Plan) -> None:
+        self.model = model
+        self.corrections = {k: e for s in plan.sweeps for k, e in s.corrections.items()}
+        self.accumulators: set[str] = set()
+        self.named: set[str] = set()
+        self.lengths: set[int] = set()
+        self._sweep_of = {k: s.index for s in plan.sweeps for k in s.accumulators}
+        for name in model.results:
+            self._visit(model.results[name])
+        for unit in self._final_reads():
+            self._name(unit)
+        order = [*model.results, *model.dependencies]
+        self.ordered = sorted(self.named, key=lambda n: self._depth(n, order))
+
+    def _final_reads(self) -> set[str]:
+        """Results that units read at other axes than their own."""
+        return {n for e in self.model.skeleton.units.values() for n in refs(e) if n in self.model.results}
+
+    def _depth(self, name: str, order: list[str]) -> tuple[int, int]:
+        def depth(n: str) -> int:
+            inner = {m for m in mentioned(self.model.definition(n)) if not m.startswith(ACCUMULATOR)}
+            return 1 + max(map(depth, inner), default=0)
+
+        return depth(name), order.index(name)
+
+    def _visit(self, e: Expr) -> None:
+        if LENGTH in walk(e):
+            self.lengths.add(0)
+        for name in sorted(mentioned(e)):
+            if name.startswith(ACCUMULATOR):
+                self._accumulate(name)
+            elif name != COUNT:
+                self._visit(self.model.definition(name))
+
+    def _name(self, name: str) -> None:
+        if name not in self.named:
+            self.named.add(name)
+            self._visit(self.model.definition(name))
+
+    def _accumulate(self, k: str) -> None:
+        if k in self.accumulators:
+            return
+        self.accumulators.add(k)
+        body, correction = self.model.accumulators[k].body, self.corrections.get(k)
+        self._visit(body)
+        for name in mentioned(body):
+            self._name(name)
+        if correction is None:
+            return
+        if any(x == LENGTH or x in (Old(COUNT), New(COUNT)) for x in walk(correction)):
+            self.lengths.add(self._sweep_of[k])
+        self._visit(correction)
+        for x in walk(correction):
+            if isinstance(x, (Old, New)) and x.name != COUNT:
+                self._name(x.name)
+
+
+def _choose_names(model: Model, plan: Plan, live: _Reachable) -> Names:
+    names = Names()
+    for index in sorted(live.lengths):
+        names.counts[index] = COUNT if index == 0 else f"{COUNT}_{index + 1}"
+    plain = {e.name: r for r, e in reversed(model.results.items())
+             if isinstance(e, Ref) and e.name.startswith(ACCUMULATOR)}
+    taken = {*model.results, *model.dependencies, *model.skeleton.producers, *names.counts.values(),
+             *(t.name for t in model.skeleton.cascade.tensors)}
+    for k in (k for s in plan.sweeps for k in s.accumulators if k in live.accumulators):
+        name = plain.get(k) or _private_name(model, live, k, names) or _free_name(model, k, taken)
+        names.accumulators[k] = name
+        taken.add(name)
+    for name in (*model.results, *model.dependencies):
+        e = model.definition(name)
+        if name in model.results and isinstance(e, Ref) and e.name in names.accumulators:
+            names.values[name] = names.accumulators[e.name]
+            names.inlined.add(name)
+        elif name not in live.named:
+            names.inlined.add(name)
+    return names
+
+
+def _private_name(model: Model, live: _Reachable, k: str, names: Names) -> str | None:
+    """The stage's own name, when no expression but that stage's result reads the accumulator."""
+    stage = model.accumulators[k].stage
+    others = [model.definition(n) for n in (*model.results, *model.dependencies) if n != stage]
+    others += [model.accumulators[j].body for j in live.accumulators]
+    others += [e for j, e in live.corrections.items() if j != k and j in live.accumulators]
+    if stage in live.named or stage in names.accumulators.values() or any(k in mentioned(e) for e in others):
+        return None
+    own = mentioned(model.results[stage]) if stage in model.results else frozenset()
+    return stage if k in own else None
+
+
+def _free_name(model: Model, k: str, taken: set[str]) -> str:
+    """A readable name: sum_w for the sum of an input w, else the stage's name with a number."""
+    a = model.accumulators[k]
+    unit = model.skeleton.units.get(a.body.tensor) if isinstance(a.body, Load) else None
+    stem = f"{a.monoid}_{unit.tensor}" if isinstance(unit, Load) else f"{a.stage}_1"
+    name, j = stem, 1
+    while name in taken:
+        j += 1
+        name = f"{stem.removesuffix('_1')}_{j}"
+    return name
+
+
+class _Builder:
+    """Writes skeleton expressions in final names and concrete units."""
+
+    def __init__(self, model: Model, plan: Plan, names: Names) -> None:
+        self.model = model
+        self.names = names
+
+    def expression(self, e: Expr, epilogue: bool = False) -> Expr:
+        """An expression over accumulators and dependencies. In the epilogue, quotients are read raw: inline them."""
+
+        def final(x: Expr) -> Expr | None:
+            if x == LENGTH:
+                return Ref(COUNT)
+            if not isinstance(x, Ref) or x.name == COUNT:
+                return None
+            if x.name.startswith(ACCUMULATOR):
+                return Ref(self.names.accumulators[x.name], x.axes)
+            if x.name in self.names.values:
+                return self.expression(self.model.results[x.name])
+            if epilogue or x.name in self.names.inlined:
+                return self.expression(self.model.definition(x.name), epilogue)
+            return None
+
+        return self._concrete(rewrite(e, final))
+
+    def _concrete(self, e: Expr) -> Expr:
+        """Units put back, and the results they read at other axes renamed."""
+        return self.model.skeleton.concrete(e)
+
+    def accumulator(self, k: str) -> Accumulator:
+        a = self.model.accumulators[k]
+        return Accumulator(self.names.accumulators[k], a.monoid, self.expression(a.body), a.axes)
+
+    def dependency(self, name: str) -> Let:
+        return Let(name, self.model.axes[name], self.expression(self.model.definition(name)))
+
+    def correction(self, e: Expr, index: int) -> Expr:
+        count = self.names.counts.get(index, COUNT)
+
+        def final(x: Expr) -> Expr | None:
+            if x == LENGTH:
+                return Old(count)
+            if isinstance(x, (Old, New)):
+                return type(x)(self.names.values.get(x.name, x.name))
+            if isinstance(x, Ref) and x.name.startswith(ACCUMULATOR):
+                return Old(self.names.accumulators[x.name])
+            return None
+
+        return self._concrete(rewrite(e, final))
+
+    def cascade(self, cascade: Cascade) -> Cascade:
+        """The cascade without the producers that were inlined into bodies because they read results."""
+        skeleton = self.model.skeleton
+        kept = tuple(p for p in cascade.producers if not skeleton.mentions(p.expr) or _read_by_outs(cascade, p.name))
+        return replace(cascade, producers=kept) if kept != cascade.producers else cascade
+
+
+def _read_by_outs(cascade: Cascade, name: str) -> bool:
+    names = frozenset[str]().union(*(refs(o.expr) for o in cascade.outs))
+    producers = {p.name: p.expr for p in cascade.producers}
+    seen: set[str] = set()
+    while names - seen:
+        seen |= names
+        names = names.union(*(refs(producers[n]) for n in names if n in producers))
+    return name in seen
+
+
+def _in_level_order(fused: FusedCascade) -> FusedCascade:
+    """Accumulators sorted by level within each pass."""
+    position = {name: i for i, p in enumerate(fused.passes) for name in p}
+    original = {a.name: i for i, a in enumerate(fused.accumulators)}
+    ordered = sorted(fused.accumulators, key=lambda a: (position[a.name], fused.level(a.name), original[a.name]))
+    passes = tuple(tuple(a.name for a in ordered if position[a.name] == i) for i in range(len(fused.passes)))
+    return replace(fused, accumulators=tuple(ordered), passes=passes)

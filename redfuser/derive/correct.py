@@ -1,0 +1,218 @@
+"""Find corrections by telescoping.
+
+For an accumulator P(d) = (+)_n F(x_n, d), the loop holds P(d_old) and needs P(d_new). Both go into one e-graph, P(d_old)
+is equated with the accumulator's value, and the update rules of `redfuser.rules.online` are on. When the class of
+P(d_new) holds a term without any reduction over data, that term is the correction. Where none is found, a reduction
+that reads no new value may become a further accumulator; this repeats until the state is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from redfuser.derive.accumulate import Candidate, Model
+from redfuser.derive.cost import FORBIDDEN, ClosureCost, CorrectionCost
+from redfuser.derive.engine import Limits, Scope, Search, Step
+from redfuser.derive.fusion import COUNT
+from redfuser.derive.skeleton import reductions_in
+from redfuser.ir import Expr, New, Old, Op, Reduce, Ref, Size, refs, rewrite, walk
+from redfuser.rules.language import STREAM
+
+MOST_NEW_ACCUMULATORS = 8
+QUICK = Limits(nodes=1500, iterations=8)
+"""A search that has found nothing by then asks whether it is hopeless before it goes on."""
+LENGTH = Size(STREAM)
+
+
+@dataclass
+class Sweep:
+    """One pass over the stream: its accumulators, the values that change during it, the corrections found so far.
+
+    index         0 for the first pass
+    accumulators  internal names, in order
+    changing      results and dependencies that change while the pass runs
+    corrections   internal name of an accumulator -> correction in skeleton form
+    final         accumulators of earlier passes
+    """
+
+    index: int
+    accumulators: list[str] = field(default_factory=list)
+    changing: list[str] = field(default_factory=list)
+    corrections: dict[str, Expr] = field(default_factory=dict)
+    final: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why no correction was found: the accumulator, and how the search ended."""
+
+    accumulator: str
+    outcome: str
+
+
+class Versions:
+    """Old and new values of what changes during a sweep."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        self.changing = frozenset(sweep.changing)
+
+    def old(self, e: Expr) -> Expr:
+        """`e` at the values before the chunk. In a first pass the stream length is the number of elements so far."""
+        return rewrite(e, lambda x: self._version(x, Old))
+
+    def new(self, e: Expr) -> Expr:
+        """`e` at the values after the chunk."""
+        return rewrite(e, lambda x: self._version(x, New))
+
+    def _version(self, x: Expr, kind: type[Old] | type[New]) -> Expr | None:
+        if isinstance(x, Ref) and x.name in self.changing:
+            return kind(x.name)
+        if x == LENGTH:
+            if self.sweep.index > 0:
+                return Ref(COUNT)
+            return None if kind is Old else New(COUNT)
+        return None
+
+    def changes(self, e: Expr) -> bool:
+        """Whether `e` reads anything that changes during the sweep."""
+        return bool(refs(e) & self.changing) or (self.sweep.index == 0 and LENGTH in walk(e))
+
+
+def find_corrections(search: Search, model: Model, sweep: Sweep, stage: str, goals: Iterable[str]) -> Refusal | None:
+    """Corrections for the accumulators `goals`, which join the sweep together with any that they need.
+
+    Returns the refusal when there is none; the sweep is then unchanged.
+    """
+    trial = Sweep(sweep.index, [*sweep.accumulators], sweep.changing, dict(sweep.corrections), sweep.final)
+    known = set(model.accumulators)
+    trial.accumulators += [g for g in goals if g not in trial.accumulators]
+    versions = Versions(trial)
+    for _ in range(MOST_NEW_ACCUMULATORS):
+        open_ = [k for k in trial.accumulators
+                 if k not in trial.corrections and versions.changes(model.accumulators[k].body)]
+        if not open_:
+            sweep.accumulators, sweep.corrections = trial.accumulators, trial.corrections
+            return None
+        refusal = _attempt(search, model, trial, stage, open_)
+        if refusal is not None:
+            break
+    else:
+        refusal = Refusal(open_[0], "no closed state")
+    for k in set(model.accumulators) - known:
+        del model.accumulators[k]
+    return refusal
+
+
+def nothing_to_correct(model: Model, sweep: Sweep, goals: Iterable[str]) -> bool:
+    """Whether no accumulator among `goals` reads a value that changes during the sweep."""
+    versions = Versions(sweep)
+    return not any(versions.changes(model.accumulators[k].body) for k in goals)
+
+
+def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list[str]) -> Refusal | None:
+    """One saturation: settles the corrections it finds and adds the accumulators that the others ask for."""
+    versions = Versions(trial)
+    step = Step(f"corrections for {stage}")
+    search.steps.append(step)
+    with search.engine.scope(model.leaf, search.keep) as scope:
+        _state_knowledge(scope, model, trial)
+        goals = [_goal(versions, model.accumulators[k]) for k in open_]
+        for goal in goals:
+            scope.add(goal)
+        cost = CorrectionCost()
+        if search.replay:
+            scope.saturate(step, search.replay.limits())
+        else:
+            scope.saturate(step, search.limits, _Enough(lambda: [c for c, _ in scope.extract(goals, cost)], search))
+        for k, (price, found) in zip(open_, scope.extract(goals, cost), strict=True):
+            if price < FORBIDDEN:
+                trial.corrections[k] = found
+        missing = [(k, g) for k, g in zip(open_, goals, strict=True) if k not in trial.corrections]
+        for k, goal in missing:
+            price, found = scope.extract([goal], ClosureCost())[0]
+            if price >= FORBIDDEN or not _add_accumulators(model, trial, stage, found):
+                return Refusal(k, step.outcome)
+    return None
+
+
+def _goal(versions: Versions, a: Candidate) -> Expr:
+    return Reduce(a.monoid, STREAM, versions.new(a.body))
+
+
+class _Enough:
+    """When to stop a search: every correction stayed the same for two more iterations, or the search is hopeless."""
+
+    def __init__(self, costs: Callable[[], list[int]], search: Search) -> None:
+        self.costs = costs
+        self.search = search
+        self.history: list[list[int]] = []
+        self.asked = False
+
+    def __call__(self, step: Step) -> str:
+        self.history.append(self.costs())
+        if self.history[-2:-1] != self.history[-1:]:
+            step.reached = step.iterations
+        if max(self.history[-1]) < FORBIDDEN:
+            return "settled" if len(self.history) > 2 and self.history[-3:] == self.history[-1:] * 3 else ""
+        if not self.asked and (step.nodes > QUICK.nodes or step.iterations >= QUICK.iterations):
+            self.asked = True
+            return "hopeless" if self.search.hopeless() else ""
+        return ""
+
+
+def _state_knowledge(scope: Scope, model: Model, sweep: Sweep) -> None:
+    """Everything known about the values before and after the chunk."""
+    versions = Versions(sweep)
+    for unit in model.skeleton.positive:
+        scope.state("pos", unit)
+    for k in sweep.accumulators:
+        a = model.accumulators[k]
+        body = versions.old(a.body)
+        scope.equate(a.ref, Reduce(a.monoid, STREAM, body))
+        for x in walk(body):
+            if isinstance(x, Op) and x.fn in ("exp", "exp2"):
+                scope.state("given", x)
+    if sweep.index == 0:
+        scope.state("changes", LENGTH, New(COUNT))
+        scope.state("pos", New(COUNT))
+    for name in sweep.changing:
+        definition = model.definition(name)
+        scope.equate(Old(name), versions.old(definition))
+        scope.state("changes", Old(name), New(name))
+        if name in model.dependencies:
+            scope.equate(New(name), versions.new(definition))
+        for sign in model.signs.get(name, ()):
+            scope.state(sign, Old(name))
+            scope.state(sign, New(name))
+    for name in (*model.results, *model.dependencies):
+        if name not in versions.changing:
+            for sign in model.signs.get(name, ()):
+                scope.state(sign, model.symbol(name))
+    for name, monoid, body in model.bounds:
+        _state_bound(scope, versions, model.symbol(name), monoid, body)
+
+
+def _state_bound(scope: Scope, versions: Versions, result: Ref, monoid: str, body: Expr) -> None:
+    """Every element so far is bounded by the old extremum, and that by the new one unless the body itself changes."""
+
+    def ordered(low: Expr, high: Expr) -> None:
+        scope.state("leq", *((low, high) if monoid == "max" else (high, low)))
+
+    ordered(versions.old(body), versions.old(result))
+    if result.name in versions.changing and not versions.changes(body):
+        ordered(Old(result.name), New(result.name))
+        ordered(versions.old(body), New(result.name))
+
+
+def _add_accumulators(model: Model, trial: Sweep, stage: str, found: Expr) -> bool:
+    """Make accumulators of the reductions left in a correction. False when there is nothing new to add."""
+    added = False
+    for reduction in reductions_in(found):
+        body = rewrite(reduction.body, lambda x: model.symbol(x.name) if isinstance(x, Old) else None)
+        candidate = model.candidate(stage, reduction.monoid, body, trial.final)
+        if candidate.id not in trial.accumulators:
+            trial.accumulators.append(candidate.id)
+            added = True
+    return added

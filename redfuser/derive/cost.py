@@ -1,0 +1,105 @@
+"""What the extraction prefers. Costs are integers; a forbidden node adds `FORBIDDEN`, so sums stay comparable.
+
+Weights are heuristics for numerical stability and speed: an exp whose argument is not proven <= 0 may overflow, a
+difference of computed quantities may cancel, and a reduction costs its body once per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from redfuser.rules.encoding import REDUCTION_NODES
+from redfuser.rules.language import STREAM
+
+FORBIDDEN = 10**12
+UNBOUNDED_EXP = 1000
+CANCELLATION = 60
+REDUCTION = 40
+NEW_ACCUMULATOR = 80
+BODY_FACTOR = 4
+_WEIGHTS = {"Num": 1, "Leaf": 1, "Cnt": 1, "Add": 2, "Mul": 2, "Inv": 6, "Exp": 8, "Exp2": 8, "Log": 8, "Log2": 8,
+            "Sqrt": 8, "Tanh": 10, "Sin": 10, "Cos": 10, "Abs": 1, "Max2": 2, "Min2": 2, "Pow": 2, "Sel": 2}
+
+
+class Cost:
+    """Base cost model: weights of operations, penalties for instability, `reduction` decides what a reduction costs."""
+
+    def __init__(self, leaf: Callable[[str], int] = lambda _: 1) -> None:
+        self.leaf = leaf
+
+    def fold(self, head: str, own: int, children: Sequence[int]) -> int:
+        """Total of a term: a reduction pays for its body once per element."""
+        total = sum(children)
+        return own + (BODY_FACTOR * total if head in REDUCTION_NODES else total)
+
+    def node(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
+        """Cost of one node without its operands."""
+        if head in REDUCTION_NODES:
+            return self.reduction(egraph, head, args)
+        if head == "Leaf":
+            return self.leaf(egraph.value_to_string(args[0]))
+        weight = _WEIGHTS.get(head, 3)
+        if head in ("Exp", "Exp2") and egraph.lookup_function("npos", [args[0]]) is None:
+            weight += UNBOUNDED_EXP
+        elif head == "Num" and Fraction(egraph.value_to_bigrat(args[0])) < 0:
+            weight += CANCELLATION
+        elif head == "Add" and _is_difference_of_leaves(egraph, *args):
+            weight -= CANCELLATION
+        return weight
+
+    def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
+        """Cost of a reduction node."""
+        raise NotImplementedError
+
+
+def _is_difference_of_leaves(egraph: Any, a: Any, b: Any) -> bool:
+    def known(relation: str, x: Any) -> bool:
+        return egraph.lookup_function(relation, [x]) is not None
+
+    return (known("negleaf", a) and known("leafy", b)) or (known("negleaf", b) and known("leafy", a))
+
+
+class AccumulatorCost(Cost):
+    """Choosing accumulators and the epilogue: a reduction is expensive, work inside it more so."""
+
+    def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
+        return REDUCTION
+
+
+class CorrectionCost(Cost):
+    """Choosing a correction: no reduction over data may remain."""
+
+    def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
+        return FORBIDDEN
+
+
+class ClosureCost(Cost):
+    """Choosing a correction that may ask for new accumulators: reductions free of new values are allowed."""
+
+    def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
+        value = egraph.lookup_function(head, args)
+        axes = None if value is None else egraph.lookup_function("fv", [value])
+        if axes is None:
+            return FORBIDDEN
+        tags = {egraph.value_to_string(tag) for tag in egraph.value_to_set(axes)}
+        return FORBIDDEN if NEW in tags else NEW_ACCUMULATOR
+
+    def node(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
+        """Like the base model, but a new accumulator must not hold an exp that can overflow, unless the caller's own
+        reductions hold the same one (`given`)."""
+        weight = super().node(egraph, head, args)
+        if head in ("Exp", "Exp2") and weight >= UNBOUNDED_EXP and self._in_reduction(egraph, args[0]):
+            value = egraph.lookup_function(head, args)
+            if value is None or egraph.lookup_function("given", [value]) is None:
+                return FORBIDDEN
+        return weight
+
+    def _in_reduction(self, egraph: Any, argument: Any) -> bool:
+        axes = egraph.lookup_function("fv", [argument])
+        return axes is None or STREAM in {egraph.value_to_string(tag) for tag in egraph.value_to_set(axes)}
+
+
+NEW = "@new"
+"""The pseudo-axis of values that belong to the state after the chunk."""

@@ -1,0 +1,231 @@
+"""Symbolic proof of corrections with SymPy.
+
+A sum. Write the correction of P as C, linear in the accumulators. It is right when, for one element x,
+
+    C applied to the element's own contributions F_j(x, d_old)  =  F(x, d_new)   modulo the state's invariants,
+
+because both sides are sums over elements. An invariant is an equation num - d den = 0 that defines a dependency
+d = num / den with num and den linear in the accumulators; a multiple of it may be added to C for free (the centred
+correction of a variance equals the binomial one only because S - count mu = 0). Further C is the identity at
+d_old = d_new. Composition (first to d_1, then to d_2) follows: both ways map F(x, d_old) to F(x, d_2) for every x.
+
+A max or min. C must be nondecreasing in the accumulator and map F(x, d_old) to F(x, d_new).
+
+`simplify` that does not reach 0 decides nothing: an undecided step is no proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from redfuser.derive.certificate import Certificate, Skeletal
+from redfuser.derive.fusion import Accumulator, FusedCascade
+from redfuser.ir import Cast, Const, Expr, Load, New, Old, Op, Ref, Size, refs, walk
+from redfuser.rules.language import STREAM
+
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
+
+
+class Undecided(Exception):
+    """A step of the proof could not be settled."""
+
+
+class Symbols:
+    """SymPy expressions of skeletons. Units are real symbols; `Old`, `New` and `Ref` have one symbol each."""
+
+    def __init__(self, positive: frozenset[str]) -> None:
+        import sympy
+
+        self.sp = sympy
+        self.positive = positive
+        self.known: dict[str, Any] = {}
+
+    def symbol(self, kind: str, name: str) -> Any:
+        """The symbol of a name: kind "unit", "old", "new"."""
+        key = f"{kind} {name}"
+        if key not in self.known:
+            assumption = {"positive": True} if name in self.positive else {"real": True}
+            self.known[key] = self.sp.Symbol(key.replace(" ", "_"), **assumption)
+        return self.known[key]
+
+    def __call__(self, e: Expr, version: str = "old") -> Any:
+        """`e` with plain refs read at `version`."""
+        sp = self.sp
+        if isinstance(e, Const):
+            if isinstance(e.value, float) and not e.value - e.value == 0:
+                return sp.oo if e.value > 0 else -sp.oo
+            q = Fraction(e.value)
+            return sp.Rational(q.numerator, q.denominator)
+        if isinstance(e, Load):
+            return self.symbol("unit", e.tensor)
+        if isinstance(e, (Old, New)):
+            return self.symbol("old" if isinstance(e, Old) else "new", e.name)
+        if isinstance(e, Ref):
+            return self.symbol(version, e.name)
+        if isinstance(e, Size) and e.axis == STREAM:
+            return self.symbol(version, "count")
+        if isinstance(e, Cast):
+            return sp.Function(f"cast_{e.dtype}")(self(e.body, version))
+        if isinstance(e, Op):
+            return self._op(e.fn, [self(a, version) for a in e.args])
+        raise Undecided(f"{e} has no symbolic form")
+
+    def _op(self, fn: str, args: list[Any]) -> Any:
+        sp = self.sp
+        a, b = (*args, None, None)[:2]
+        if fn in ("add", "sub", "mul", "div", "pow"):
+            return {"add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "div": lambda: a / b,
+                    "pow": lambda: a**b}[fn]()
+        if fn == "select":
+            return sp.Piecewise((args[1], sp.Ne(args[0], 0)), (args[2], True))
+        plain = {"neg": lambda: -a, "exp": lambda: sp.exp(a), "exp2": lambda: sp.Integer(2) ** a,
+                 "log": lambda: sp.log(a), "log2": lambda: sp.log(a) / sp.log(2), "sqrt": lambda: sp.sqrt(a),
+                 "abs": lambda: sp.Abs(a), "tanh": lambda: sp.tanh(a), "sin": lambda: sp.sin(a),
+                 "cos": lambda: sp.cos(a), "max": lambda: sp.Max(a, b), "min": lambda: sp.Min(a, b),
+                 "expm1": lambda: sp.exp(a) - 1, "log1p": lambda: sp.log(1 + a)}
+        return plain[fn]() if fn in plain else sp.Function(fn)(*args)
+
+
+@dataclass
+class _Prover:
+    form: Skeletal
+    symbols: Symbols
+
+    def zero(self, e: Any) -> bool:
+        """Whether SymPy reduces an expression to 0."""
+        sp = self.symbols.sp
+        if sp.expand(e) == 0:
+            return True
+        return bool(sp.simplify(sp.expand(e, trig=True)) == 0 or sp.simplify(e) == 0)
+
+    def old(self, name: str) -> Any:
+        return self.symbols.symbol("old", name)
+
+    def element(self, name: str, version: str = "old") -> Any:
+        """Contribution of one element to an accumulator."""
+        return self.symbols(self.form.bodies[name], version)
+
+    def prove(self, a: Accumulator) -> str:
+        """One line that says why the correction of `a` is right.
+
+        Raises
+        ------
+        Undecided
+            when no argument was found.
+        """
+        if a.name not in self.form.corrections:
+            if self._moving(self.form.bodies[a.name], a):
+                raise Undecided(f"{a.name} reads values that change, but has no correction")
+            return f"{a.name}: its body reads nothing that changes in its pass"
+        correction = self.symbols(self.form.corrections[a.name])
+        if a.monoid == "sum":
+            return self._sum(a, correction)
+        if a.monoid in ("max", "min"):
+            return self._extremum(a, correction)
+        raise Undecided(f"{a.name}: no argument for corrections of {a.monoid}")
+
+    def _moving(self, e: Expr, a: Accumulator) -> frozenset[str]:
+        """Values read by `e` that change during the pass of `a`."""
+        current = next(names for names in self.form.fused.passes if a.name in names)
+
+        def moves(name: str) -> bool:
+            inner = refs(self.form.dependencies[name]) if name in self.form.dependencies else frozenset[str]()
+            return (name in current and not self._is_pivot(name)) or any(map(moves, inner))
+
+        return frozenset(n for n in refs(e) if moves(n))
+
+    def _is_pivot(self, name: str) -> bool:
+        return False
+
+    def _sum(self, a: Accumulator, correction: Any) -> str:
+        coefficients = self._linear(correction)
+        target = self.symbols(self.form.bodies[a.name], "new")
+        target = self._freeze(target, a)
+        residual = target - sum(c * self.element(name) for name, c in coefficients.items())
+        if not self.zero(self._same(correction, a) - self.old(a.name)):
+            raise Undecided(f"{a.name}: the correction at unchanged values is not the identity")
+        if self.zero(residual):
+            return f"{a.name}: the element identity holds, and the correction is the identity at unchanged values"
+        used = self._modulo_invariants(a, residual)
+        return f"{a.name}: the element identity holds given {used}; the identity at unchanged values"
+
+    def _freeze(self, e: Any, a: Accumulator) -> Any:
+        """New values of what does not change in the pass of `a` are the old ones."""
+        moving = self._moving(self.form.bodies[a.name], a)
+        names = refs(self.form.bodies[a.name]) - moving
+        return e.subs({self.symbols.symbol("new", n): self.old(n) for n in names})
+
+    def _same(self, correction: Any, a: Accumulator) -> Any:
+        """The correction with every new value equal to the old one."""
+        names = {x.name for x in walk(self.form.corrections[a.name]) if isinstance(x, New)}
+        return correction.subs({self.symbols.symbol("new", n): self.old(n) for n in names})
+
+    def _linear(self, e: Any) -> Mapping[str, Any]:
+        """Coefficients of an expression that is linear in the sums of the state."""
+        sp = self.symbols.sp
+        sums = [x.name for x in self.form.fused.accumulators if x.monoid == "sum" and self.old(x.name) in e.free_symbols]
+        expanded = sp.expand(e)
+        found = {name: sp.diff(expanded, self.old(name)) for name in sums}
+        states = {self.old(name) for name in sums}
+        rest = expanded - sum(c * self.old(name) for name, c in found.items())
+        if any(c.free_symbols & states for c in found.values()) or not self.zero(rest):
+            raise Undecided("the correction is not linear in the accumulators")
+        return found
+
+    def _invariants(self) -> dict[str, Any]:
+        """Text -> element form of num - d den, for every dependency d = num / den over sums."""
+        found = {}
+        for name, e in self.form.dependencies.items():
+            num, den = self.symbols.sp.fraction(self.symbols.sp.together(self.symbols(e)))
+            try:
+                over, under = self._linear(num), self._linear(den)
+            except Undecided:
+                continue
+            top = sum(c * self.element(k) for k, c in over.items())
+            bottom = sum(c * self.element(k) for k, c in under.items())
+            found[f"{e} = {name}"] = top - self.old(name) * bottom
+        return found
+
+    def _modulo_invariants(self, a: Accumulator, residual: Any) -> str:
+        """Solve residual = sum of multiples of invariants at sample elements, then verify it for every element."""
+        sp = self.symbols.sp
+        invariants = {k: v for k, v in self._invariants().items() if v != 0}
+        units = sorted((s for k, s in self.symbols.known.items() if k.startswith("unit ")), key=str)
+        multipliers = sp.symbols(f"lambda0:{len(invariants)}")
+        equation = residual - sum(m * v for m, v in zip(multipliers, invariants.values(), strict=True))
+        varying = [u for u in units if u in equation.free_symbols]
+        points = [dict(zip(varying, (sp.Rational(_PRIMES[(i + 3 * j) % len(_PRIMES)], 4) for i in range(len(varying))),
+                           strict=True)) for j in range(len(multipliers) + 1)]
+        solution = sp.solve([equation.subs(p) for p in points], multipliers, dict=True) if multipliers else []
+        if not solution or not self.zero(equation.subs(solution[0])):
+            raise Undecided(f"{a.name}: the element identity was not established")
+        return " and ".join(text for m, text in zip(multipliers, invariants, strict=True) if solution[0].get(m, m) != 0)
+
+    def _extremum(self, a: Accumulator, correction: Any) -> str:
+        mine = self.old(a.name)
+        slope = self.symbols.sp.diff(correction, mine)
+        if not self.symbols.sp.simplify(slope).is_nonnegative:
+            raise Undecided(f"{a.name}: the correction is not known to be nondecreasing")
+        target = self._freeze(self.symbols(self.form.bodies[a.name], "new"), a)
+        if not self.zero(correction.subs(mine, self.element(a.name)) - target):
+            raise Undecided(f"{a.name}: the correction does not map elements to elements")
+        return f"{a.name}: the correction is a nondecreasing map of elements, so it commutes with {a.monoid}"
+
+
+def prove(fused: FusedCascade, checked: Certificate) -> Certificate:
+    """Symbolic certificate of a fused cascade whose random check has passed."""
+    form = Skeletal(fused)
+    positive = frozenset(a.name for a in fused.accumulators if a.monoid == "sum" and isinstance(a.body, Const))
+    prover = _Prover(form, Symbols(positive))
+    steps, open_ = [], []
+    for a in fused.accumulators:
+        try:
+            steps.append(prover.prove(a))
+        except Undecided as problem:
+            open_.append(f"undecided: {problem}")
+    steps += [s for s in checked.steps if "epilogue" in s]
+    method = "element identities proved by SymPy modulo the state's invariants; epilogue checked at random points"
+    return replace(checked, valid=checked.valid and not open_, method=method, steps=(*steps, *open_))

@@ -1,0 +1,107 @@
+"""Separation rank: how many accumulators a sum needs, measured numerically.
+
+F(x, d) = sum over r of G_r(x) H_r(d) has a table F(x_i, d_j) of rank at most the number of terms. A table of
+full rank at two sizes is evidence that no finite state can follow d. The x and d are sampled under their proven
+relation: d_j are the results of a stream that contains every x_i (so x <= max x holds, sums of squares are
+nonnegative, ...). It speaks of sums only: a max of |x - d| has full rank and yet two accumulators.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from redfuser.derive.sample import Sampler, evaluate_results
+from redfuser.derive.skeleton import Skeleton, Stage
+from redfuser.rules.real import RealEvaluator, Undefined
+
+SIZES = (8, 12)
+"""Numbers of x: more than the accumulators of any moment with a binomial rule."""
+ROWS_PER_COLUMN = 4
+"""Number of d per x: kinks of F between neighbouring x must be met."""
+DIGITS = 60
+NEGLIGIBLE = 1e-30
+EXTRA_ELEMENTS = (2, 3, 5)
+WIDEST = 20.0
+"""Standard deviation of the further elements of a stream, up to: the results must move across the whole range of x."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Rank found at each size of the table."""
+
+    found: tuple[int, ...]
+    sizes: tuple[int, ...] = SIZES
+
+    @property
+    def full(self) -> bool:
+        """Full rank at every size: no finite number of accumulators in sight."""
+        return self.found == self.sizes
+
+    @property
+    def highest(self) -> int:
+        """The largest rank found."""
+        return max(self.found)
+
+    def __str__(self) -> str:
+        return " and ".join(f"{r} of {k}" for r, k in zip(self.found, self.sizes, strict=True))
+
+
+def separation_ranks(skeleton: Skeleton, stage: Stage, final: frozenset[str] = frozenset()) -> Ranks | None:
+    """Ranks of the body of a sum in its changing results (those not `final`); None where the test says nothing."""
+    import mpmath
+
+    if stage.monoid != "sum" or stage.crossed:
+        return None
+    with mpmath.workdps(DIGITS):
+        try:
+            return Ranks(tuple(_rank(_table(skeleton, stage, final, k), NEGLIGIBLE) for k in SIZES))
+        except Undefined:
+            return None
+
+
+def _table(skeleton: Skeleton, stage: Stage, final: frozenset[str], k: int) -> list[list[Any]]:
+    """Rows d_j, columns x_i."""
+    rng = random.Random(f"{stage.name}:{k}")
+    for signed in (True, False):
+        sampler = Sampler(skeleton, rng, signed)
+        try:
+            return _sampled_table(skeleton, stage, final, k, sampler)
+        except Undefined:
+            if not signed:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _sampled_table(skeleton: Skeleton, stage: Stage, final: frozenset[str], k: int, sampler: Sampler) -> list[list[Any]]:
+    shared = sampler.units(k)
+    fixed: dict[str, Any] = {}
+    rows = []
+    for _ in range(ROWS_PER_COLUMN * k):
+        stream = sampler.extended(shared, k, sampler.rng.choice(EXTRA_ELEMENTS), sampler.rng.uniform(1.0, WIDEST))
+        results = evaluate_results(skeleton, stream, before=stage.name, fixed=fixed)
+        fixed = fixed or {name: results[name] for name in results if name in final}
+        evaluator = RealEvaluator(stream.lookup(results), stream.length)
+        rows.append(list(evaluator.elements(evaluator(stage.body))[:k]))
+    return rows
+
+
+def _rank(table: list[list[Any]], negligible: float) -> int:
+    """Rank by elimination with full pivoting; entries below `negligible` times the largest count as 0."""
+    rows = [list(r) for r in table]
+    size = len(rows[0])
+    scale = max(abs(v) for r in rows for v in r)
+    for rank in range(size):
+        value, i, j = max((abs(rows[i][j]), i, j) for i in range(rank, len(rows))
+                          for j in range(rank, size))
+        if value <= scale * negligible:
+            return rank
+        rows[rank], rows[i] = rows[i], rows[rank]
+        for r in rows:
+            r[rank], r[j] = r[j], r[rank]
+        for i in range(rank + 1, len(rows)):
+            factor = rows[i][rank] / rows[rank][rank]
+            rows[i] = [*rows[i][: rank + 1], *(a - factor * b for a, b in zip(rows[i][rank + 1:], rows[rank][rank + 1:],
+                                                                             strict=True))]
+    return size

@@ -1,0 +1,168 @@
+"""The cascade as the algebra sees it: arithmetic over units.
+
+A *unit* is a subexpression the algebra does not look into: a load, a position, a producer, or anything that does not
+mention earlier results and contains a selection, a cast or a reduction over another axis (attention scores with their
+mask are one unit). In a skeleton a unit is `Load(name, axes)`, the stream axis is called `STREAM`, the stream length is
+`Size(STREAM)`, and an earlier result is `Ref(name)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from redfuser.ir import (
+    Cascade,
+    Const,
+    Expr,
+    Load,
+    New,
+    Old,
+    Op,
+    Reduce,
+    Ref,
+    Size,
+    children,
+    free_axes,
+    rename_axes,
+    rewrite,
+    show,
+    walk,
+    with_children,
+)
+from redfuser.ir.ops import OPS
+from redfuser.rules.language import STREAM
+
+_VISIBLE_KINDS = frozenset({"arith", "unary"})
+_LONGEST_NAME = 24
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One reduction of the cascade in skeleton form. `crossed`: it reads a result at other axes than its own."""
+
+    name: str
+    monoid: str
+    body: Expr
+    axes: tuple[str, ...]
+    crossed: bool = False
+
+
+@dataclass
+class Skeleton:
+    """A cascade's stages in skeleton form, and the table that leads back.
+
+    `state`: further names (accumulators, dependencies) that count as earlier results, with their axes.
+    """
+
+    cascade: Cascade
+    state: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    units: dict[str, Expr] = field(default_factory=dict)
+    positive: list[Expr] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.results = {r.name: r.axes for r in self.cascade.reductions} | dict(self.state)
+        self.producers = {p.name: p for p in self.cascade.producers}
+        self._names: dict[Expr, str] = {}
+        self._mention: dict[Expr, bool] = {}
+        self._crossed = False
+        for r in self.cascade.reductions:
+            self._crossed = False
+            body = self.abstract(r.body)
+            self.stages.append(Stage(r.name, r.monoid, body, r.axes, self._crossed))
+
+    def mentions(self, e: Expr) -> bool:
+        """Whether an expression of the cascade reads a result, directly or through producers."""
+        known = self._mention.get(e)
+        if known is None:
+            if isinstance(e, (Old, New)):
+                known = True
+            elif isinstance(e, Ref):
+                known = e.name in self.results or (
+                    e.name in self.producers and self.mentions(self.producers[e.name].expr))
+            else:
+                known = any(map(self.mentions, children(e)))
+            self._mention[e] = known
+        return known
+
+    def abstract(self, e: Expr) -> Expr:
+        """The skeleton of an expression of the cascade."""
+        if isinstance(e, (Const, Old, New)):
+            return e
+        if isinstance(e, Size) and e.axis == self.cascade.axis:
+            return Size(STREAM)
+        if not self.mentions(e):
+            if isinstance(e, Op) and OPS[e.fn].kind in _VISIBLE_KINDS:
+                return with_children(e, tuple(map(self.abstract, e.args)))
+            return self.unit(e)
+        if isinstance(e, Ref):
+            return self._ref(e)
+        return with_children(e, tuple(map(self.abstract, children(e))))
+
+    def _ref(self, e: Ref) -> Expr:
+        if e.name in self.producers:
+            p = self.producers[e.name]
+            return self.abstract(rename_axes(p.expr, dict(zip(p.axes, e.axes, strict=True))))
+        if e.axes == self.results[e.name]:
+            return Ref(e.name, e.axes)
+        self._crossed = True
+        return self.unit(e)
+
+    def unit(self, e: Expr) -> Load:
+        """The unit that stands for `e`."""
+        name = self._names.get(e)
+        if name is None:
+            name = show(e).replace('"', "'")
+            if len(name) > _LONGEST_NAME or name in self.units:
+                name = f"e{len(self.units)}"
+            self._names[e] = name
+            self.units[name] = e
+            if isinstance(e, Size):
+                self.positive.append(self.unit(e))
+        axes = sorted(free_axes(e))
+        return Load(name, tuple(STREAM if a == self.cascade.axis else a for a in axes))
+
+    def concrete(self, e: Expr) -> Expr:
+        """Units replaced by what they stand for."""
+
+        def back(x: Expr) -> Expr | None:
+            return self.units[x.tensor] if isinstance(x, Load) else None
+
+        return rewrite(e, back)
+
+    def readable(self, e: Expr) -> Expr:
+        """`e` as a user would read it: units put back, the length of the stream under its own name."""
+        axis = self.cascade.axis
+        return rewrite(self.concrete(e), lambda x: Size(axis) if x == Size(STREAM) and axis else None)
+
+
+def kept_axes(e: Expr) -> tuple[str, ...]:
+    """The axes of a reduction of `e` over the stream."""
+    return tuple(sorted(free_axes(e) - {STREAM}))
+
+
+def reads_state(e: Expr) -> bool:
+    """Whether an expression in skeleton form reads results, dependencies or the stream length."""
+    return any(isinstance(x, (Ref, Old, New)) or x == Size(STREAM) for x in walk(e))
+
+
+def maximal_free(e: Expr) -> Iterator[Expr]:
+    """The maximal stream-free subexpressions that read results or the stream length: the dependencies of a body."""
+    if STREAM not in free_axes(e):
+        if reads_state(e):
+            yield e
+        return
+    for child in children(e):
+        yield from maximal_free(child)
+
+
+def reductions_in(e: Expr) -> Iterator[Reduce]:
+    """The outermost reductions over the stream."""
+    if isinstance(e, Reduce) and e.axis == STREAM:
+        yield e
+        return
+    for child in children(e):
+        yield from reductions_in(child)
+
+

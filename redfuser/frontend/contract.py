@@ -1,0 +1,144 @@
+"""Sums of products of traced arrays: einsum, matmul, dot and their relatives, all reduced to one primitive."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from redfuser.errors import ShapeError, TraceError
+from redfuser.frontend.dims import show_shape
+from redfuser.frontend.source import located
+from redfuser.frontend.tracer import Tracer, lift, recorder_of
+
+_K, _I, _J, _BATCH = 0, 1, 2, 3  # axis numbers: contracted, of the first operand, of the second, first batch axis
+
+
+def contract(labels: Sequence[Sequence[int]], output: Sequence[int], operands: Sequence[Any]) -> Tracer:
+    """Sum over the axes that are not in `output` of the product of `operands`; one axis number per dimension."""
+    recorder = recorder_of(*operands)
+    assert recorder is not None
+    values = [lift(recorder, x) for x in operands]
+    return Tracer(recorder, recorder.einsum(labels, output, values))
+
+
+def matmul(a: Any, b: Any) -> Tracer:
+    """np.matmul: the last two dimensions are matrices, all before them broadcast; 1-D operands are vectors.
+
+    Raises
+    ------
+    ShapeError
+        for 0-d operands and sizes that do not fit.
+    """
+    a_rank, b_rank = np.ndim(a), np.ndim(b)
+    if a_rank == 0 or b_rank == 0:
+        raise ShapeError(located("matmul of a number; use * instead of @"))
+    batch_a, batch_b = (list(range(_BATCH + max(rank - 2, 0) - 1, _BATCH - 1, -1)) for rank in (a_rank, b_rank))
+    a_axes = [*batch_a, _I, _K] if a_rank > 1 else [_K]
+    b_axes = [*batch_b, _K, _J] if b_rank > 1 else [_K]
+    batch = max(batch_a, batch_b, key=len)
+    output = [*batch, *([_I] if a_rank > 1 else []), *([_J] if b_rank > 1 else [])]
+    _no_unit_contraction(a, b, -1, -2 if b_rank > 1 else -1)
+    return contract([a_axes, b_axes], output, [a, b])
+
+
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    """np.dot: sum over the last dimension of `a` and the last but one of `b`."""
+    if out is not None:
+        raise TraceError(located("np.dot(out=...) cannot be recorded; assign the result to a name"))
+    a_rank, b_rank = np.ndim(a), np.ndim(b)
+    if a_rank == 0 or b_rank == 0:
+        return a * b
+    a_free, b_free = list(range(1, a_rank)), list(range(a_rank, a_rank + b_rank - 1))
+    b_axes = [*b_free[:-1], _K, b_free[-1]] if b_rank > 1 else [_K]
+    _no_unit_contraction(a, b, -1, -2 if b_rank > 1 else -1)
+    return contract([[*a_free, _K], b_axes], [*a_free, *b_free], [a, b])
+
+
+def inner(a: Any, b: Any) -> Any:
+    """np.inner: sum over the last dimension of both."""
+    if np.ndim(a) == 0 or np.ndim(b) == 0:
+        return a * b
+    a_free, b_free = list(range(1, np.ndim(a))), list(range(np.ndim(a), np.ndim(a) + np.ndim(b) - 1))
+    _no_unit_contraction(a, b, -1, -1)
+    return contract([[*a_free, _K], [*b_free, _K]], [*a_free, *b_free], [a, b])
+
+
+def outer(a: Any, b: Any, out: Any = None) -> Tracer:
+    """np.outer of two vectors."""
+    if out is not None or np.ndim(a) != 1 or np.ndim(b) != 1:
+        raise TraceError(located("np.outer is recorded for two 1-D arrays only; use a[:, None] * b[None, :]"))
+    return contract([[_I], [_J]], [_I, _J], [a, b])
+
+
+def vecdot(a: Any, b: Any, *, axis: int = -1) -> Tracer:
+    """np.vecdot of real arrays over the last axis."""
+    if axis != -1:
+        raise TraceError(located("np.vecdot is recorded for axis=-1 only; use (a * b).sum(axis)"))
+    return (a * b).sum(axis=-1)  # type: ignore[no-any-return]
+
+
+def trace_(a: Tracer) -> Tracer:
+    """np.trace of a matrix."""
+    if a.ndim != 2:
+        raise TraceError(located("np.trace is recorded for matrices only; use np.einsum"))
+    return contract([[_I, _I]], [], [a])
+
+
+def diagonal(a: Tracer) -> Tracer:
+    """np.diagonal of a matrix."""
+    if a.ndim != 2:
+        raise TraceError(located("np.diagonal is recorded for matrices only; use np.einsum"))
+    return contract([[_I, _I]], [_I], [a])
+
+
+def einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Tracer:
+    """np.einsum with a subscript string: explicit or implicit output, repeated letters, ellipsis.
+
+    Raises
+    ------
+    TraceError
+        for the list form and malformed subscripts.
+    ShapeError
+        when the subscripts do not fit the operands.
+    """
+    if not isinstance(subscripts, str) or out is not None or kwargs:
+        raise TraceError(located("np.einsum is recorded with a subscript string and without out=, dtype=, order=; "
+                                 "write np.einsum('ij,jk->ik', a, b)"))
+    inputs, arrow, output = subscripts.replace(" ", "").partition("->")
+    parts = inputs.split(",")
+    if len(parts) != len(operands):
+        raise ShapeError(located(f"einsum {subscripts!r} describes {len(parts)} operands, {len(operands)} were given"))
+    expanded = [_expand(part, np.ndim(x), subscripts) for part, x in zip(parts, operands, strict=True)]
+    ellipsis = max((e for e in ([s for s in axes if s.isdigit()] for axes in expanded)), key=len)
+    letters = [s for axes in expanded for s in axes if not s.isdigit()]
+    if not arrow:
+        output = "..." * bool(ellipsis) + "".join(s for s in sorted(set(letters)) if letters.count(s) == 1)
+    head, dots, tail = output.partition("...")
+    result = [*head, *(ellipsis if dots else []), *tail]
+    if len(set(result)) < len(result) or not set(result) <= {*letters, *ellipsis}:
+        raise TraceError(located(f"einsum {subscripts!r}: the output must name axes of the operands, each once"))
+    number = {s: i for i, s in enumerate(dict.fromkeys([*letters, *ellipsis]))}
+    return contract([[number[s] for s in axes] for axes in expanded], [number[s] for s in result], operands)
+
+
+def _expand(part: str, rank: int, subscripts: str) -> list[str]:
+    """One label per dimension; dimensions under an ellipsis are numbered from the right."""
+    head, dots, tail = part.partition("...")
+    if not set(head + tail) <= set(string.ascii_letters):
+        raise TraceError(located(f"einsum {subscripts!r}: {part!r} is not a list of letters"))
+    hidden = rank - len(head) - len(tail)
+    if hidden < 0 or (hidden > 0 and not dots):
+        raise ShapeError(located(f"einsum {subscripts!r}: {part!r} does not fit an operand with {rank} dimensions"))
+    return [*head, *(str(i) for i in range(hidden - 1, -1, -1)), *tail]
+
+
+def _no_unit_contraction(a: Any, b: Any, a_axis: int, b_axis: int) -> None:
+    """NumPy broadcasts a size of 1 in einsum, but not in the summed dimension of a matrix product."""
+    a_size, b_size = np.shape(a)[a_axis], np.shape(b)[b_axis]
+    one = [isinstance(s, int) and s == 1 for s in (a_size, b_size)]
+    if one[0] != one[1]:
+        shapes = " and ".join(show_shape(x.value.shape if isinstance(x, Tracer) else np.shape(x)) for x in (a, b))
+        raise ShapeError(located(f"shapes {shapes} do not contract together: size 1 against another size"))

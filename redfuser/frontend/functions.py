@@ -1,0 +1,237 @@
+"""NumPy functions on traced arrays: the table behind `__array_function__`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+
+from redfuser.errors import ShapeError, TraceError
+from redfuser.frontend import contract, reductions
+from redfuser.frontend.creation import band_mask, full, to_shape
+from redfuser.frontend.dims import Dim, show_shape
+from redfuser.frontend.record import promote
+from redfuser.frontend.source import located
+from redfuser.frontend.tracer import Tracer, lift, recorder_of
+
+
+def where(condition: Any, *choices: Any) -> Tracer:
+    """np.where with three arguments."""
+    if len(choices) != 2:
+        raise TraceError(located("np.where(condition) gives positions and cannot be recorded; use "
+                                 "np.where(condition, a, b)"))
+    r = recorder_of(condition, *choices)
+    assert r is not None
+    return Tracer(r, r.where(lift(r, condition), lift(r, choices[0]), lift(r, choices[1])))
+
+
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    """np.clip = minimum(maximum(a, low), high)"""
+    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
+    if out is not None:
+        raise TraceError(located("np.clip(out=...) cannot be recorded; assign the result to a name"))
+    result = a if low is None else np.maximum(a, low)
+    return result if high is None else np.minimum(result, high)
+
+
+def transpose(a: Tracer, axes: Any = None) -> Tracer:
+    """np.transpose"""
+    order = range(a.ndim)[::-1] if axes is None else _axes(a, axes)
+    if sorted(order) != list(range(a.ndim)):
+        raise ShapeError(located(f"transpose axes {axes} do not fit shape {show_shape(a.value.shape)}"))
+    return a.view(tuple(order))
+
+
+def swapaxes(a: Tracer, axis1: int, axis2: int) -> Tracer:
+    """np.swapaxes"""
+    order = list(range(a.ndim))
+    i, j = _axes(a, (axis1,))[0], _axes(a, (axis2,))[0]
+    order[i], order[j] = order[j], order[i]
+    return a.view(tuple(order))
+
+
+def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
+    """np.moveaxis"""
+    froms, tos = _axes(a, source), _axes(a, destination)
+    order = [d for d in range(a.ndim) if d not in froms]
+    for to, d in sorted(zip(tos, froms, strict=True)):
+        order.insert(to, d)
+    return a.view(tuple(order))
+
+
+def expand_dims(a: Tracer, axis: Any) -> Tracer:
+    """np.expand_dims"""
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    rank = a.ndim + len(axes)
+    try:
+        new = normalize_axis_tuple(axes, rank)
+    except ValueError as error:
+        raise ShapeError(located(f"expand_dims(axis={axis}) of shape {show_shape(a.value.shape)}: {error}")) from None
+    old = iter(range(a.ndim))
+    return a.view(tuple(None if i in new else next(old) for i in range(rank)))
+
+
+def squeeze(a: Tracer, axis: Any = None) -> Tracer:
+    """np.squeeze: only sizes that are 1 while tracing can be dropped."""
+    shape = a.value.shape
+    drop = [i for i, d in enumerate(shape) if d == 1] if axis is None else _axes(a, axis)
+    for i in drop:
+        if shape[i] != 1:
+            raise ShapeError(located(f"squeeze(axis={axis}): axis {i} of shape {show_shape(shape)} is not of size 1"))
+    return a.view(tuple(i for i in range(a.ndim) if i not in drop))
+
+
+def reshape(a: Tracer, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Tracer:
+    """np.reshape that inserts or drops dimensions of size 1. Others stay in place: merging and splitting axes has no
+    form with symbolic sizes."""
+    target = shape if newshape is None else newshape
+    entries = list(target) if isinstance(target, (tuple, list)) else [target]
+    kept = [i for i, d in enumerate(a.value.shape) if isinstance(d, Dim)]
+    wanted = [i for i, e in enumerate(entries) if not (isinstance(e, int) and e == 1)]
+    if len(wanted) == len(kept) + 1:  # -1 stands for 1 when all other sizes are named
+        wanted = [i for i in wanted if not (isinstance(entries[i], int) and entries[i] == -1)]
+    fits = len(wanted) == len(kept) and all(
+        _same_size(a, d, entries[i]) for i, d in zip(wanted, kept, strict=True))
+    if not fits:
+        raise TraceError(located(f"reshape of {show_shape(a.value.shape)} merges or splits axes; only "
+                                 "dimensions of size 1 can be inserted or dropped: pass the array with its axes apart"))
+    source = dict(zip(wanted, kept, strict=True))
+    return a.view(tuple(source.get(i) for i in range(len(entries))))
+
+
+def _same_size(a: Tracer, dim: int, entry: Any) -> bool:
+    """True when a reshape entry is the size of dimension `dim` (or -1)."""
+    if isinstance(entry, int) and entry == -1:
+        return True
+    size = a.shape[dim]
+    return bool(size == entry)
+
+
+def ravel(a: Tracer, order: str = "C") -> Tracer:
+    """np.ravel of arrays with at most one dimension of size other than 1."""
+    return reshape(a, -1)
+
+
+def broadcast_to(a: Tracer, shape: Any, subok: bool = False) -> Tracer:
+    """np.broadcast_to"""
+    r = recorder_of(a, shape)
+    assert r is not None
+    return Tracer(r, r.broadcast(lift(r, a), to_shape(r, shape)))
+
+
+def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Tracer, ...]:
+    """np.broadcast_arrays"""
+    r = recorder_of(*arrays)
+    assert r is not None
+    values = [lift(r, a) for a in arrays]
+    shape = r.common_shape("np.broadcast_arrays", values)
+    return tuple(Tracer(r, r.broadcast(v, shape)) for v in values)
+
+
+def full_like(a: Tracer, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
+              shape: Any = None) -> Tracer:
+    """np.full_like"""
+    r = a.recorder
+    target = a.value.shape if shape is None else to_shape(r, shape)
+    return full(r, target, fill_value, a.dtype if dtype is None else np.dtype(dtype))
+
+
+def zeros_like(a: Tracer, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None) -> Tracer:
+    """np.zeros_like (and np.empty_like: nothing could read what it holds)"""
+    return full_like(a, 0, dtype, shape=shape)
+
+
+def ones_like(a: Tracer, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None) -> Tracer:
+    """np.ones_like"""
+    return full_like(a, 1, dtype, shape=shape)
+
+
+def tril(m: Tracer, k: Any = 0) -> Tracer:
+    """np.tril of the last two dimensions"""
+    return _keep_band(m, k, np.less_equal, "tril")
+
+
+def triu(m: Tracer, k: Any = 0) -> Tracer:
+    """np.triu of the last two dimensions"""
+    return _keep_band(m, k, np.greater_equal, "triu")
+
+
+def _keep_band(m: Tracer, k: Any, compare: np.ufunc, name: str) -> Tracer:
+    if m.ndim < 2:
+        raise ShapeError(located(f"np.{name} needs a matrix, got shape {show_shape(m.value.shape)}"))
+    mask = band_mask(m.recorder, m.value.shape[-2], m.value.shape[-1], k, compare)
+    zero = m.recorder.const(0, m.dtype)
+    return m.wrap(m.recorder.where(mask, m.value, zero))
+
+
+def nan_to_num(x: Tracer, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """np.nan_to_num"""
+    if x.dtype.kind != "f":
+        return x
+    limits = np.finfo(x.dtype)
+    high = float(limits.max) if posinf is None else posinf
+    low = float(limits.min) if neginf is None else neginf
+    number = np.where(np.isnan(x), nan, x)
+    return np.where(np.equal(x, np.inf), high, np.where(np.equal(x, -np.inf), low, number))
+
+
+def round_(a: Tracer, decimals: int = 0, out: Any = None) -> Any:
+    """np.round to integers (half to even)"""
+    if decimals != 0 or out is not None:
+        raise TraceError(located("np.round with decimals or out= cannot be recorded; use np.round(x * 100) / 100"))
+    return a if a.dtype.kind in "iub" else np.rint(a)
+
+
+def atleast_nd(rank: int) -> Callable[..., Any]:
+    """np.atleast_1d and np.atleast_2d for one array"""
+
+    def function(a: Tracer) -> Tracer:
+        return a.view((*[None] * max(rank - a.ndim, 0), *range(a.ndim)))
+
+    return function
+
+
+def result_type(*arguments: Any) -> np.dtype[Any]:
+    """np.result_type"""
+    r = recorder_of(*arguments)
+    assert r is not None
+    dtypes = [np.dtype(a) for a in arguments if isinstance(a, (type, str, np.dtype))]
+    values = [lift(r, a) for a in arguments if not isinstance(a, (type, str, np.dtype))]
+    return np.result_type(promote(*values), *dtypes)
+
+
+def size(a: Tracer, axis: int | None = None) -> Any:
+    """np.size"""
+    return a.size if axis is None else a.shape[axis]
+
+
+def _axes(a: Tracer, axis: Any) -> list[int]:
+    axes = axis if isinstance(axis, (tuple, list, range)) else (axis,)
+    try:
+        return [normalize_axis_index(operator.index(i), a.ndim) for i in axes]
+    except ValueError as error:
+        raise ShapeError(located(f"axis {axis} does not fit shape {show_shape(a.value.shape)}: {error}")) from None
+
+
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.sum: reductions.sum_, np.prod: reductions.prod, np.max: reductions.amax, np.min: reductions.amin,
+    np.any: reductions.any_, np.all: reductions.all_, np.mean: reductions.mean, np.var: reductions.var,
+    np.std: reductions.std, np.ptp: reductions.ptp, np.average: reductions.average,
+    np.count_nonzero: reductions.count_nonzero, np.linalg.norm: reductions.norm,
+    np.einsum: contract.einsum, np.dot: contract.dot, np.inner: contract.inner, np.outer: contract.outer,
+    np.vdot: contract.dot, np.trace: contract.trace_, np.diagonal: contract.diagonal,
+    np.where: where, np.clip: clip, np.nan_to_num: nan_to_num, np.round: round_, np.around: round_,
+    np.transpose: transpose, np.permute_dims: transpose, np.swapaxes: swapaxes, np.moveaxis: moveaxis,
+    np.matrix_transpose: lambda x: x.swapaxes(-1, -2), np.expand_dims: expand_dims, np.squeeze: squeeze,
+    np.reshape: reshape, np.ravel: ravel, np.broadcast_to: broadcast_to, np.broadcast_arrays: broadcast_arrays,
+    np.atleast_1d: atleast_nd(1), np.atleast_2d: atleast_nd(2),
+    np.full_like: full_like, np.zeros_like: zeros_like, np.ones_like: ones_like, np.empty_like: zeros_like,
+    np.tril: tril, np.triu: triu, np.copy: lambda a, order="K", subok=False: a.copy(),
+    np.shape: lambda a: a.shape, np.ndim: lambda a: a.ndim, np.size: size,
+    np.result_type: result_type, np.astype: lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype),
+    np.real: lambda val: val,
+}
+"""NumPy function -> its recording version."""

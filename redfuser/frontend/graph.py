@@ -1,0 +1,226 @@
+"""The trace level: what a NumPy function did, as a frozen graph with symbolic sizes.
+
+Operations (`TraceNode.op`) and their `param`:
+
+    input      name of the argument or captured array
+    const      the number
+    size       label of a size; a 0-d integer
+    arange     none; the positions 0, 1, ... along the only dimension
+    ufunc      name of an elementwise NumPy ufunc; inputs broadcast
+    where      none; inputs condition, a, b broadcast
+    cast       none; to the dtype of the node
+    reduce     (name of a binary ufunc, axes, keepdims)
+    einsum     subscripts with explicit output; repeated letters have equal sizes
+    view       `View`: dimensions permuted, inserted, dropped at a position
+    broadcast  none; to the shape of the node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from redfuser.errors import CheckError, DTypeError, ShapeError
+from redfuser.frontend.guards import ScopeGuard, SizeGuard
+from redfuser.frontend.source import SourceLine
+from redfuser.frontend.spec import SUPPORTED_DTYPES, Spec
+from redfuser.frontend.structure import leaves_of, unflatten
+
+Shape = tuple[str | int, ...]
+
+OPERATIONS = {
+    "input": 0, "const": 0, "size": 0, "arange": 0, "ufunc": None, "where": 3, "cast": 1, "reduce": 1, "einsum": None,
+    "view": 1, "broadcast": 1,
+}
+"""Operation -> number of inputs (None: several numbers are legal)."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Rearranged dimensions. `dims`: for each output dimension its input dimension, None for a new one of size 1.
+    `fixed`: (input dimension, position) of dropped dimensions; other input dimensions left out have size 1."""
+
+    dims: tuple[int | None, ...]
+    fixed: tuple[tuple[int, int], ...] = ()
+
+    def __str__(self) -> str:
+        dims = ", ".join("new" if d is None else str(d) for d in self.dims)
+        fixed = "".join(f", {d} at {p}" for d, p in self.fixed)
+        return f"[{dims}]{fixed}"
+
+
+@dataclass(frozen=True)
+class TraceNode:
+    """One recorded operation. `inputs` are positions in the trace; a `shape` entry is the label of a size, or 1."""
+
+    op: str
+    inputs: tuple[int, ...]
+    shape: Shape
+    dtype: str
+    param: Any = None
+    weak: bool = False
+    source: SourceLine | None = None
+
+    def __str__(self) -> str:
+        args = ", ".join(f"%{i}" for i in self.inputs)
+        param = "" if self.param is None else f"<{self.param}>"
+        shape = ", ".join(map(str, self.shape))
+        return f"{self.op}{param}({args}) : {'weak ' if self.weak else ''}{self.dtype}[{shape}]"
+
+
+@dataclass(frozen=True)
+class TraceSize:
+    """A size. `named`: the label is the user's; `value`: its length while tracing; `fixed`: the trace relies on it."""
+
+    label: str
+    named: bool
+    value: int | None
+    fixed: bool
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A recorded function.
+
+    nodes      in execution order
+    arguments  name -> position of its input node, in calling order
+    captured   arrays from outside the function, now inputs of their own, by name
+    outputs    positions of the results, in the order of `structure`'s leaves
+    structure  the nested result with `Leaf`s for arrays
+    sizes      every size, in order of first appearance
+    guards     what must still hold for the trace to be valid at a later call
+    """
+
+    name: str
+    nodes: tuple[TraceNode, ...]
+    arguments: Mapping[str, int]
+    captured: Mapping[str, np.ndarray[Any, Any]]
+    outputs: tuple[int, ...]
+    structure: Any
+    sizes: tuple[TraceSize, ...]
+    guards: tuple[SizeGuard | ScopeGuard, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"trace {self.name}"]
+        fixed = [f"{s.label}={s.value}" if s.fixed else s.label for s in self.sizes]
+        lines.append(f"  sizes {', '.join(fixed)}" if fixed else "  no symbolic sizes")
+        width = max((len(str(n)) for n in self.nodes), default=0)
+        for i, n in enumerate(self.nodes):
+            where = "" if n.source is None else f"  # {n.source.line}: {n.source.text}"
+            lines.append(f"  %{i} = {n!s:{width if where else 0}}{where}")
+        lines.append(f"  return {', '.join(f'%{i}' for i in self.outputs)}")
+        lines += [f"  guard {g}" for g in self.guards]
+        return "\n".join(lines)
+
+    def inputs(self) -> dict[str, TraceNode]:
+        """Arguments, then captured arrays: name -> input node."""
+        return {n.param: n for n in self.nodes if n.op == "input"}
+
+    def output_names(self) -> tuple[str, ...]:
+        """A readable name for each output: `out`, or `out_` and the path to it in the result."""
+        return tuple("_".join(("out", *leaf.path)) for leaf in leaves_of(self.structure))
+
+    def unflatten(self, arrays: Sequence[Any]) -> Any:
+        """The nested result around flat `arrays` (one per output). Dimensions of size 1 may be missing: they are
+        inserted. As in NumPy a 0-d result is a scalar.
+
+        Raises
+        ------
+        ShapeError
+            when the number of arrays is not the number of outputs.
+        """
+        if len(arrays) != len(self.outputs):
+            raise ShapeError(f"{len(arrays)} arrays for the {len(self.outputs)} outputs of {self.name}")
+        full = [_with_unit_dims(np.asarray(a), self.nodes[i].shape) for a, i in zip(arrays, self.outputs, strict=True)]
+        return unflatten(self.structure, full)
+
+    def size_values(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Label -> length of every size, from the shapes of all arguments; captured arrays are added.
+
+        Raises
+        ------
+        ShapeError
+            naming the argument whose shape does not fit the trace.
+        """
+        shapes = {**{name: np.shape(array) for name, array in self.captured.items()}, **shapes}
+        values = {s.label: s.value for s in self.sizes if s.fixed and s.value is not None}
+        for name, n in self.inputs().items():
+            if len(shapes[name]) != len(n.shape):
+                raise ShapeError(f"argument {name!r} has {len(shapes[name])} dimensions, expected {len(n.shape)}")
+            for label, length in zip(n.shape, shapes[name], strict=True):
+                expected = label if isinstance(label, int) else values.setdefault(label, length)
+                if expected != length:
+                    raise ShapeError(f"argument {name!r} of shape {shapes[name]}: length {length} where {expected} is "
+                                     f"expected (traced as {Spec(n.shape, n.dtype)})")
+        return values
+
+    def mismatch(self, specs: Mapping[str, Spec]) -> str | None:
+        """Why this trace cannot serve arguments of these (concrete) specs; None when it can. Checks all guards."""
+        for name, position in self.arguments.items():
+            n, spec = self.nodes[position], specs[name]
+            if (n.dtype, n.weak) != (spec.dtype, spec.weak):
+                return f"argument {name!r} is {'a Python ' if spec.weak else ''}{spec.dtype}, traced as {n.dtype}"
+        try:
+            values = self.size_values({name: tuple(int(e) for e in specs[name].shape) for name in self.arguments})
+        except ShapeError as error:
+            return str(error)
+        for guard in self.guards:
+            if isinstance(guard, ScopeGuard):
+                holds = guard.holds()
+            else:
+                from redfuser.frontend.replay import Replay
+
+                holds = bool(Replay(self, {}, values).value(guard.node)) == guard.expected
+            if not holds:
+                return f"no longer true: {guard}"
+        return None
+
+    def run(self, arrays: Mapping[str, Any]) -> Any:
+        """Replay in NumPy on the arguments by name; the nested result. An oracle independent of every later level.
+
+        Raises
+        ------
+        ShapeError
+            naming the argument whose shape does not fit the trace.
+        """
+        from redfuser.frontend.replay import Replay
+
+        replay = Replay(self, arrays, self.size_values({name: np.shape(arrays[name]) for name in self.arguments}))
+        return self.unflatten([replay.value(i) for i in self.outputs])
+
+
+def _with_unit_dims(array: np.ndarray[Any, Any], shape: Shape) -> Any:
+    """The array with dimensions of size 1 inserted where `shape` has them; a NumPy scalar for shape ()."""
+    if array.ndim != len(shape):
+        units = tuple(i for i, entry in enumerate(shape) if entry == 1)
+        array = np.expand_dims(array, units)
+    return array[()] if array.ndim == 0 else array
+
+
+def check_trace(t: Trace) -> None:
+    """Raise CheckError unless nodes read earlier nodes only, operations and sizes are known, outputs exist.
+
+    Raises DTypeError for a dtype that no later level knows.
+    """
+    labels = {s.label for s in t.sizes}
+    for i, n in enumerate(t.nodes):
+        where = f"trace {t.name}, %{i} = {n}"
+        if n.op not in OPERATIONS:
+            raise CheckError(f"{where}: unknown operation")
+        if any(not 0 <= j < i for j in n.inputs):
+            raise CheckError(f"{where}: reads a later node")
+        if OPERATIONS[n.op] not in (None, len(n.inputs)):
+            raise CheckError(f"{where}: takes {OPERATIONS[n.op]} inputs")
+        if any(e != 1 if isinstance(e, int) else e not in labels for e in n.shape):
+            raise CheckError(f"{where}: unknown size")
+        if n.dtype not in SUPPORTED_DTYPES:
+            raise DTypeError(f"{where}: unsupported dtype")
+        if n.weak and n.shape:
+            raise CheckError(f"{where}: only 0-d values are weak")
+    if any(not 0 <= i < len(t.nodes) for i in (*t.outputs, *t.arguments.values())):
+        raise CheckError(f"trace {t.name}: an output or argument does not exist")
+    if len(t.outputs) != len(leaves_of(t.structure)):
+        raise CheckError(f"trace {t.name}: {len(t.outputs)} outputs for {len(leaves_of(t.structure))} places")

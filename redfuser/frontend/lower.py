@@ -1,0 +1,330 @@
+"""Lower a trace to index notation: from operations on whole arrays to expressions for one element.
+
+Top down: `element(node, index)` is the expression for the element of a node at named axes. Elementwise operations,
+views and broadcasts vanish into it. Every reduction becomes a `Let` whose axes have canonical names (the size's label,
+primed when the label is already in use), so that equal reductions become one let.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from redfuser.errors import TraceError
+from redfuser.frontend.element import UFUNCS, cast_element, numeric
+from redfuser.frontend.graph import Trace, TraceNode, View
+from redfuser.frontend.naming import choose_axis_names, rename_term, unique_name
+from redfuser.ir import (
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Idx,
+    Let,
+    Load,
+    Out,
+    Reduce,
+    Ref,
+    Size,
+    Tensor,
+    Term,
+    check_term,
+    free_axes,
+    op,
+    rename_axes,
+    select,
+)
+from redfuser.ir.dtypes import distinct
+
+Index = tuple[str | int | None, ...]
+"""One entry per dimension: the name of an axis, a fixed position, or None for a dimension of size 1."""
+
+_MONOIDS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_or": "any",
+            "logical_and": "all"}
+_BOOL_MONOIDS = {"maximum": "any", "minimum": "all"}  # NumPy's max and min of bool are `or` and `and`
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A trace in index notation.
+
+    Dimensions of size 1 do not reach the term: tensors and outputs are without them (`arrays` drops them, and
+    `Trace.unflatten` puts them back). `sources`: let name -> line of the user's code.
+    """
+
+    trace: Trace
+    term: Term
+    sources: dict[str, str]
+
+    def arrays(self, arguments: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """The term's tensors for the trace's arguments: captured arrays added, dimensions of size 1 dropped (views)."""
+        found: dict[str, np.ndarray[Any, Any]] = {}
+        for name, node in self.trace.inputs().items():
+            array = np.asarray(arguments[name] if name in arguments else self.trace.captured[name])
+            units = tuple(i for i, entry in enumerate(node.shape) if isinstance(entry, int))
+            dtype = scalar_dtype(self.trace) if node.weak and node.dtype == "float64" else array.dtype
+            found[name] = array.squeeze(units).astype(dtype, copy=False)
+        return found
+
+    def __str__(self) -> str:
+        return str(self.term)
+
+
+def lower(trace: Trace) -> Term:
+    """The trace as a term. Its meaning (`run_term`) is that of `Trace.run`."""
+    return lower_with_sources(trace).term
+
+
+def lower_with_sources(trace: Trace) -> Lowering:
+    """The trace as a term, with the source line of every let."""
+    lowerer = _Lowerer(trace)
+    outs = tuple(lowerer.output(name, i) for name, i in zip(lowerer.out_names, trace.outputs, strict=True))
+    tensors = tuple(lowerer.tensor(name, node) for name, node in trace.inputs().items())
+    raw = Term(trace.name, _axes_of(trace, tensors, lowerer.lets, outs), tensors, tuple(lowerer.lets), outs)
+    named = {s.label for s in trace.sizes if s.named}
+    taken = {t.name for t in tensors} | {x.name for x in lowerer.lets} | {o.name for o in outs}
+    term = rename_term(raw, choose_axis_names(raw, named, taken))
+    check_term(term)
+    return Lowering(trace, term, lowerer.sources)
+
+
+class _Lowerer:
+    """State of one lowering: the lets found so far, and the expressions already built."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.lets: list[Let] = []
+        self.sources: dict[str, str] = {}
+        self.names = set(trace.inputs())
+        self.out_names = tuple(unique_name(name, self.names) for name in trace.output_names())
+        self._elements: dict[tuple[int, Index], Expr] = {}
+        self._reductions: dict[tuple[int, Index], Expr] = {}
+        self._known: dict[tuple[Expr, tuple[str, ...]], str] = {}
+        self._consumers: dict[int, list[TraceNode]] = {}
+        for n in trace.nodes:
+            for i in n.inputs:
+                self._consumers.setdefault(i, []).append(n)
+
+    # ---- the parts of the term
+
+    def tensor(self, name: str, n: TraceNode) -> Tensor:
+        """The input without its dimensions of size 1."""
+        dtype = scalar_dtype(self.trace) if n.weak and n.dtype == "float64" else n.dtype
+        return Tensor(name, _named(canonical(n.shape)), dtype)
+
+    def output(self, name: str, position: int) -> Out:
+        """The output without its dimensions of size 1."""
+        n = self.trace.nodes[position]
+        index = canonical(n.shape)
+        expr = self.element(position, index)
+        if isinstance(expr, Cast) and expr.dtype == n.dtype:
+            expr = expr.body  # an output converts to its dtype by itself
+        return Out(name, _named(index), expr, n.dtype)
+
+    # ---- elements
+
+    def element(self, position: int, index: Index) -> Expr:
+        """The expression for one element of node `position`."""
+        key = (position, index)
+        if key not in self._elements:
+            n = self.trace.nodes[position]
+            rule = _ELEMENT.get(n.op)
+            self._elements[key] = self.reduction(position, index) if rule is None else rule(self, n, index)
+        return self._elements[key]
+
+    def operands(self, n: TraceNode, index: Index) -> list[Expr]:
+        """The elements of the inputs that broadcast to `index`."""
+        return [self.element(i, self.aligned(i, index)) for i in n.inputs]
+
+    def aligned(self, position: int, index: Index) -> Index:
+        """The index of an operand that broadcasts to `index`: its last dimensions, None where its size is 1."""
+        shape = self.trace.nodes[position].shape
+        last = index[len(index) - len(shape):]
+        return tuple(None if entry == 1 else i for entry, i in zip(shape, last, strict=True))
+
+    # ---- reductions
+
+    def reduction(self, position: int, index: Index) -> Expr:
+        """A reference to the let of a reduction, at `index`."""
+        n = self.trace.nodes[position]
+        own = canonical(n.shape, index)
+        key = (position, own)
+        if key not in self._reductions:
+            build = self._einsum if n.op == "einsum" else self._reduce
+            self._reductions[key] = build(position, n, own)
+        return _at(self._reductions[key], own, index)
+
+    def _reduce(self, position: int, n: TraceNode, own: Index) -> Expr:
+        ufunc, axes, keepdims = n.param
+        shape = self.trace.nodes[n.inputs[0]].shape
+        kept = iter(own)
+        full: list[str | int | None] = []
+        bound: list[str] = []
+        for i, entry in enumerate(shape):
+            if i not in axes:
+                full.append(next(kept))
+                continue
+            if keepdims:
+                next(kept)
+            full.append(None if isinstance(entry, int) else fresh_axis(entry, (*own, *bound)))
+            bound += _named((full[-1],))
+        is_bool = self.trace.nodes[n.inputs[0]].dtype == "bool"
+        monoid = _BOOL_MONOIDS.get(ufunc, _MONOIDS[ufunc]) if is_bool else _MONOIDS[ufunc]
+        body = self.element(n.inputs[0], tuple(full))
+        if is_bool and monoid in ("sum", "prod"):
+            body = select(body, 1, 0)
+        return self._bind(position, monoid, body, bound, _named(full))
+
+    def _einsum(self, position: int, n: TraceNode, own: Index) -> Expr:
+        inputs, _, output = n.param.partition("->")
+        at: dict[str, str | int | None] = dict(zip(output, own, strict=True))
+        operands: list[Expr] = []
+        bound: list[str] = []
+        for i, letters in zip(n.inputs, inputs.split(","), strict=True):
+            for letter, entry in zip(letters, self.trace.nodes[i].shape, strict=True):
+                if letter not in at:
+                    assert isinstance(entry, str)
+                    at[letter] = fresh_axis(entry, (*own, *bound))
+                    bound.append(str(at[letter]))
+            element = self.element(i, tuple(at[letter] for letter in letters))
+            operands.append(numeric(element, self.trace.nodes[i].dtype))
+        body = operands[0]
+        for operand in operands[1:]:
+            body = op("mul", body, operand)
+        return self._bind(position, "sum", body, bound, (*_named(own), *bound))
+
+    def _bind(self, position: int, monoid: str, body: Expr, bound: list[str], order: Sequence[str]) -> Expr:
+        """`body` reduced over the bound axes, the last one innermost: one let each."""
+        for axis in reversed(bound):
+            reduction = Reduce(monoid, axis, body)
+            free = free_axes(reduction)
+            axes = tuple(a for a in dict.fromkeys(order) if a in free)
+            known = self._known.get((reduction, axes))
+            if known is None:
+                known = self._known[reduction, axes] = self._let_name(position, monoid, outer=axis == bound[0])
+                self.lets.append(Let(known, axes, reduction))
+                self.sources[known] = str(self.trace.nodes[position].source or "")
+            body = Ref(known, axes)
+        return body
+
+    def _let_name(self, position: int, monoid: str, outer: bool) -> str:
+        """The user's variable when the reduction is stored in it directly, else a name from the monoid."""
+        source = self.trace.nodes[position].source
+        target = None if source is None else source.target
+        if target is None or not target.isidentifier():
+            return unique_name(monoid, self.names, numbered=True)
+        same_line = any(c.source == source for c in self._consumers.get(position, ()))
+        return unique_name(f"{target}_{monoid}" if same_line or not outer else target, self.names)
+
+
+def scalar_dtype(trace: Trace) -> str:
+    """The dtype of a Python float argument: that of the arrays it meets, which it does not widen."""
+    floats = [np.dtype(n.dtype) for n in trace.nodes if not n.weak and n.dtype.startswith("float")]
+    return str(np.result_type(*floats)) if floats else "float64"
+
+
+def canonical(shape: Sequence[str | int], index: Index | None = None) -> Index:
+    """The index of a shape by its labels: primed on repetition; None for size 1; positions that `index` fixes stay."""
+    found: list[str | int | None] = []
+    for i, entry in enumerate(shape):
+        given = None if index is None else index[i]
+        if isinstance(entry, int):
+            found.append(None)
+        else:
+            found.append(given if isinstance(given, int) else fresh_axis(entry, found))
+    return tuple(found)
+
+
+def fresh_axis(label: str, used: Sequence[str | int | None]) -> str:
+    """The label with as many primes as it takes to be none of `used`."""
+    while label in used:
+        label += "'"
+    return label
+
+
+def _named(index: Sequence[str | int | None]) -> tuple[str, ...]:
+    return tuple(i for i in index if isinstance(i, str))
+
+
+def _at(e: Expr, own: Index, index: Index) -> Expr:
+    """The element of a let: from the canonical axes of its definition to those of the use."""
+    if not isinstance(e, Ref):
+        return e if own == index else _rename_leaf_axes(e, own, index)
+    table = {a: b for a, b in zip(own, index, strict=True) if isinstance(a, str) and isinstance(b, str)}
+    return Ref(e.name, tuple(table.get(a, a) for a in e.axes))
+
+
+def _rename_leaf_axes(e: Expr, own: Index, index: Index) -> Expr:
+    return rename_axes(e, {a: b for a, b in zip(own, index, strict=True) if isinstance(a, str) and isinstance(b, str)})
+
+
+# ---- one function per elementwise operation of the trace
+
+def _input(_: _Lowerer, n: TraceNode, index: Index) -> Expr:
+    return Load(n.param, tuple(i for i in index if i is not None))
+
+
+def _const(_l: _Lowerer, n: TraceNode, _: Index) -> Expr:
+    return Const(n.param)
+
+
+def _size(_l: _Lowerer, n: TraceNode, _: Index) -> Expr:
+    return Size(n.param)
+
+
+def _arange(_l: _Lowerer, _n: TraceNode, index: Index) -> Expr:
+    position = index[0]
+    return Idx(position) if isinstance(position, str) else Const(position or 0)
+
+
+def _ufunc(low: _Lowerer, n: TraceNode, index: Index) -> Expr:
+    dtypes = [low.trace.nodes[i].dtype for i in n.inputs]
+    return UFUNCS[n.param](low.operands(n, index), dtypes, n.dtype)
+
+
+def _where(low: _Lowerer, n: TraceNode, index: Index) -> Expr:
+    condition, a, b = low.operands(n, index)
+    if n.dtype != "bool":
+        a, b = numeric(a, low.trace.nodes[n.inputs[1]].dtype), numeric(b, low.trace.nodes[n.inputs[2]].dtype)
+    return select(condition, a, b)
+
+
+def _cast(low: _Lowerer, n: TraceNode, index: Index) -> Expr:
+    return cast_element(low.operands(n, index)[0], low.trace.nodes[n.inputs[0]].dtype, n.dtype)
+
+
+def _view(low: _Lowerer, n: TraceNode, index: Index) -> Expr:
+    view: View = n.param
+    source = n.inputs[0]
+    shape = low.trace.nodes[source].shape
+    at: dict[int, str | int | None] = {d: i for d, i in zip(view.dims, index, strict=True) if d is not None}
+    at |= {d: p for d, p in view.fixed if shape[d] != 1}
+    return low.element(source, tuple(None if shape[d] == 1 else at[d] for d in range(len(shape))))
+
+
+def _broadcast(low: _Lowerer, n: TraceNode, index: Index) -> Expr:
+    return low.operands(n, index)[0]
+
+
+_ELEMENT: dict[str, Callable[[_Lowerer, TraceNode, Index], Expr]] = {
+    "input": _input, "const": _const, "size": _size, "arange": _arange, "ufunc": _ufunc, "where": _where, "cast": _cast,
+    "view": _view, "broadcast": _broadcast,
+}
+
+
+def _axes_of(trace: Trace, tensors: Sequence[Tensor], lets: Sequence[Let], outs: Sequence[Out]) -> tuple[Axis, ...]:
+    """Every axis in use, in order of appearance, with the lengths that the trace relies on."""
+    lengths = {s.label: s.value for s in trace.sizes if s.fixed}
+    names: dict[str, None] = {}
+    for t in tensors:
+        names.update(dict.fromkeys(t.axes))
+    for axes, expr in [*((x.axes, x.expr) for x in lets), *((o.axes, o.expr) for o in outs)]:
+        names.update(dict.fromkeys(axes))
+        names.update(dict.fromkeys(y.axis for y in distinct(expr) if isinstance(y, (Reduce, Size, Idx))))
+    unknown = [a for a in names if a.rstrip("'") not in {s.label for s in trace.sizes}]
+    if unknown:
+        raise TraceError(f"axis {unknown[0]} of {trace.name} has no size")
+    return tuple(Axis(a, lengths.get(a.rstrip("'"))) for a in names)

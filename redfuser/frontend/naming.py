@@ -1,0 +1,104 @@
+"""Readable, deterministic names for axes: n for the stream, k for contractions, d for vector axes, i for rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from redfuser.ir import Axis, Expr, Idx, Let, Load, Out, Reduce, Ref, Size, Tensor, Term, rewrite
+from redfuser.ir.partition import partition
+from redfuser.ir.term import Cascade, base_axis
+
+RESERVED = frozenset({"count"})
+"""Names that later levels use for their own definitions."""
+
+_ROLES = {"stream": ("n", "m", "t"), "contraction": ("k", "c", "e"), "vector": ("d", "f", "g")}
+_PARALLEL = ("i", "h", "b", "a")  # the innermost first
+
+
+def unique_name(wanted: str, taken: set[str], numbered: bool = False) -> str:
+    """`wanted` (made an identifier, with a number when taken); it is added to `taken`."""
+    stem = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted) or "x"
+    stem = stem if stem[0].isalpha() or stem[0] == "_" else f"_{stem}"
+    name, number = (f"{stem}0", 0) if numbered else (stem, 0)
+    while name in taken or name in RESERVED:
+        number += 1
+        name = f"{stem}{number}"
+    taken.add(name)
+    return name
+
+
+def choose_axis_names(t: Term, named: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+    """New names for the axes of `t` except those the user `named`; `taken` names (tensors, lets) are avoided."""
+    fixed = set(named)
+    used = fixed | set(taken)
+    axes = list(dict.fromkeys(base_axis(a.name) for a in t.axes))
+    roles = _roles(t)
+    table: dict[str, str] = {}
+    for axis, role in roles.items():
+        if axis not in fixed:
+            table[axis] = _first_free(_ROLES[role], used)
+    rows = [a for a in axes if a not in roles and a not in fixed]
+    for axis in reversed(rows):
+        table[axis] = _first_free(_PARALLEL, used)
+    return table
+
+
+def _first_free(candidates: tuple[str, ...], used: set[str]) -> str:
+    name = next(c for c in _with_numbers(candidates) if c not in used)
+    used.add(name)
+    return name
+
+
+def _with_numbers(candidates: tuple[str, ...]) -> Iterator[str]:
+    yield from candidates
+    number = 1
+    while True:
+        yield f"{candidates[0]}{number}"
+        number += 1
+
+
+def _roles(t: Term) -> dict[str, str]:
+    """Role of each axis but the parallel ones. The longest cascade decides where cascades disagree."""
+    roles: dict[str, str] = {}
+    for c in sorted(partition(t).cascades, key=lambda c: -len(c.reductions)):
+        if c.axis is not None:
+            roles.setdefault(base_axis(c.axis), "stream")
+        for p in c.producers:
+            if isinstance(p.expr, Reduce):
+                roles.setdefault(base_axis(p.expr.axis), "contraction")
+        for a in _vector_axes(c):
+            roles.setdefault(base_axis(a), "vector")
+    return roles
+
+
+def _vector_axes(c: Cascade) -> list[str]:
+    """Axes that some stages of a cascade carry, but not all stages and producers do."""
+    carried = [set(r.axes) for r in c.reductions] + [set(p.axes) for p in c.producers]
+    return [a for r in c.reductions for a in r.axes if not all(a in axes for axes in carried)]
+
+
+def rename_term(t: Term, table: Mapping[str, str]) -> Term:
+    """The term with its axes renamed; `table` maps unprimed names one to one, primes are kept."""
+
+    def name(axis: str) -> str:
+        base = base_axis(axis)
+        return table.get(base, base) + axis[len(base):]
+
+    def leaf(e: Expr) -> Expr | None:
+        if isinstance(e, Load):
+            return Load(e.tensor, tuple(name(a) if isinstance(a, str) else a for a in e.axes))
+        if isinstance(e, Ref):
+            return Ref(e.name, tuple(map(name, e.axes)))
+        if isinstance(e, Idx):
+            return Idx(name(e.axis))
+        if isinstance(e, Size):
+            return Size(name(e.axis))
+        return Reduce(e.monoid, name(e.axis), e.body) if isinstance(e, Reduce) else None
+
+    return Term(
+        t.name,
+        tuple(Axis(name(a.name), a.size) for a in t.axes),
+        tuple(Tensor(x.name, tuple(map(name, x.axes)), x.dtype) for x in t.tensors),
+        tuple(Let(x.name, tuple(map(name, x.axes)), rewrite(x.expr, leaf)) for x in t.lets),
+        tuple(Out(x.name, tuple(map(name, x.axes)), rewrite(x.expr, leaf), x.dtype) for x in t.outs),
+    )

@@ -1,0 +1,189 @@
+"""Reductions of traced arrays with NumPy's signatures: sum, max, mean, var, norm, ..."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from redfuser.errors import ShapeError, TraceError
+from redfuser.frontend.dims import show_shape
+from redfuser.frontend.record import BOOL, FLOAT, Value
+from redfuser.frontend.source import located
+from redfuser.frontend.tracer import Tracer, lift
+
+_MISSING: Any = object()
+_IDENTITY: dict[np.ufunc, Any] = {np.add: 0, np.multiply: 1, np.logical_or: False, np.logical_and: True}
+
+
+def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
+    """The axes as sorted non-negative positions (None: all).
+
+    Raises
+    ------
+    ShapeError
+        for an axis that the array does not have, or that is named twice.
+    """
+    if axis is None:
+        return tuple(range(a.ndim))
+    try:
+        return tuple(sorted(normalize_axis_tuple(axis, a.ndim)))
+    except ValueError as error:  # AxisError is one
+        raise ShapeError(located(f"axis={axis!r} does not fit shape {show_shape(a.value.shape)}: {error}")) from None
+
+
+def reduce(ufunc: np.ufunc, a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+           initial: Any = _MISSING, where: Any = True) -> Tracer:
+    """`ufunc.reduce` with NumPy's keywords: `initial` combines with the result, `where` leaves elements out."""
+    _no_out(ufunc.__name__, out)
+    r, value = a.recorder, a.value
+    if dtype is not None:
+        value = r.cast(value, np.dtype(dtype))
+    if where is not True:
+        value = r.where(lift(r, where), value, lift(r, _neutral(ufunc, value, initial)))
+    result = r.reduce(ufunc, value, axis_tuple(a, axis), bool(keepdims))
+    if initial is not _MISSING and initial is not None:
+        result = r.ufunc(ufunc, result, lift(r, initial))
+    return a.wrap(result)
+
+
+def _neutral(ufunc: np.ufunc, value: Value, initial: Any) -> Any:
+    """What an element that is left out counts as."""
+    if ufunc in _IDENTITY:
+        return _IDENTITY[ufunc]
+    if initial is _MISSING:
+        raise TraceError(located(f"np.{ufunc.__name__}.reduce with where= needs initial=, as in NumPy"))
+    if value.dtype.kind != "f":
+        return initial
+    return -np.inf if ufunc is np.maximum else np.inf
+
+
+def sum_(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+         initial: Any = _MISSING, where: Any = True) -> Tracer:
+    """np.sum"""
+    return reduce(np.add, a, axis, dtype, out, keepdims, initial, where)
+
+
+def prod(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+         initial: Any = _MISSING, where: Any = True) -> Tracer:
+    """np.prod"""
+    return reduce(np.multiply, a, axis, dtype, out, keepdims, initial, where)
+
+
+def amax(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = _MISSING,
+         where: Any = True) -> Tracer:
+    """np.max"""
+    return reduce(np.maximum, a, axis, None, out, keepdims, initial, where)
+
+
+def amin(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = _MISSING,
+         where: Any = True) -> Tracer:
+    """np.min"""
+    return reduce(np.minimum, a, axis, None, out, keepdims, initial, where)
+
+
+def any_(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Tracer:
+    """np.any"""
+    return reduce(np.logical_or, _as_bool(a), axis, None, out, keepdims, where=where)
+
+
+def all_(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Tracer:
+    """np.all"""
+    return reduce(np.logical_and, _as_bool(a), axis, None, out, keepdims, where=where)
+
+
+def count_nonzero(a: Tracer, axis: Any = None, *, keepdims: bool = False) -> Tracer:
+    """np.count_nonzero: int64"""
+    return reduce(np.add, _as_bool(a), axis, keepdims=keepdims)
+
+
+def mean(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
+         where: Any = True) -> Any:
+    """np.mean = sum / number of elements (those `where` keeps)."""
+    _no_out("mean", out)
+    x = _floating(a, dtype)
+    return sum_(x, axis, keepdims=keepdims, where=where) / _count(x, axis, keepdims, where)
+
+
+def var(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False, *,
+        where: Any = True, mean: Any = None, correction: Any = None) -> Any:
+    """np.var in the centred form sum((x - mean)^2) / (n - ddof), as a careful user would write it."""
+    _no_out("var", out)
+    x = _floating(a, dtype)
+    center = _mean(x, axis, keepdims=True, where=where) if mean is None else mean
+    squares = np.square(x - center)
+    count, removed = _count(x, axis, keepdims, where), ddof if correction is None else correction
+    if isinstance(removed, Tracer) or removed != 0:
+        count = count - removed
+    return sum_(squares, axis, keepdims=keepdims, where=where) / count
+
+
+_mean = mean
+
+
+def std(a: Tracer, *args: Any, **kwargs: Any) -> Any:
+    """np.std, with the arguments of np.var."""
+    return np.sqrt(var(a, *args, **kwargs))
+
+
+def ptp(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tracer:
+    """np.ptp = max - min"""
+    return amax(a, axis, out, keepdims) - amin(a, axis, out, keepdims)  # type: ignore[no-any-return]
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+    """np.average for weights of the shape of `a` (or broadcastable to it)."""
+    if returned:
+        raise TraceError(located("np.average(returned=True) cannot be recorded; compute np.sum(weights) yourself"))
+    if weights is None:
+        return mean(a, axis, keepdims=keepdims)
+    if np.ndim(weights) != np.ndim(a):
+        raise TraceError(located("np.average with weights of another rank cannot be recorded; write "
+                                 "(a * w).sum() / w.sum()"))
+    return np.sum(a * weights, axis, keepdims=keepdims) / np.sum(weights, axis, keepdims=keepdims)
+
+
+def norm(x: Tracer, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.linalg.norm for vectors (one axis) and for whole arrays: orders None, 1, 2, inf, -inf."""
+    one_axis = x.ndim == 1 if axis is None else len(axis_tuple(x, axis)) == 1
+    frobenius = ord is None and axis is None
+    if not frobenius and (not one_axis or ord not in (None, 1, 2, np.inf, -np.inf)):
+        raise TraceError(located(f"np.linalg.norm(ord={ord!r}, axis={axis!r}) cannot be recorded; write the norm with "
+                                 "np.sum, np.max and np.abs"))
+    x = _floating(x, None)
+    magnitude: Any = np.abs(x)
+    if ord == 1:
+        return np.sum(magnitude, axis, keepdims=keepdims)
+    if ord in (np.inf, -np.inf):
+        return (amax if ord > 0 else amin)(magnitude, axis, keepdims=keepdims)
+    return np.sqrt(np.sum(np.square(x), axis, keepdims=keepdims))
+
+
+def _floating(a: Tracer, dtype: Any) -> Tracer:
+    """`a` in the dtype that means and variances are computed in."""
+    if dtype is None and a.dtype.kind == "f" and not a.value.weak:
+        return a
+    return a.astype(FLOAT if dtype is None else dtype)
+
+
+def _as_bool(a: Tracer) -> Tracer:
+    return a if a.dtype == BOOL else a.astype(BOOL)
+
+
+def _count(a: Tracer, axis: Any, keepdims: bool, where: Any) -> Any:
+    """The number of elements reduced; an int or a symbolic size unless `where` chooses."""
+    axes = axis_tuple(a, axis)
+    if where is not True:
+        r = a.recorder
+        mask = r.broadcast(lift(r, where), r.common_shape("where=", (a.value, lift(r, where))))
+        return a.wrap(r.cast(r.reduce(np.add, mask, axes, keepdims), a.dtype))
+    lengths = [entry for entry in (a.shape[i] for i in axes) if isinstance(entry, Tracer)]
+    return functools.reduce(operator.mul, lengths) if lengths else 1
+
+
+def _no_out(name: str, out: Any) -> None:
+    if out is not None:
+        raise TraceError(located(f"np.{name}(out=...) cannot be recorded; assign the result to a name"))

@@ -1,0 +1,110 @@
+"""The interpreter of the trace level: replay the recorded operations with NumPy's own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from redfuser.errors import CheckError
+from redfuser.frontend.graph import Trace, TraceNode, View
+
+
+class Replay:
+    """Values of the nodes of a trace for given arguments and sizes, each computed when first asked for.
+
+    Weak nodes hold Python numbers, so that NumPy itself applies its promotion rules; every result is checked against
+    the recorded dtype.
+    """
+
+    def __init__(self, trace: Trace, arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+        self.trace = trace
+        self.arrays = {**trace.captured, **arrays}
+        self.sizes = sizes
+        self._values: dict[int, Any] = {}
+
+    def value(self, position: int) -> Any:
+        """The array (or number) that node `position` computes.
+
+        Raises
+        ------
+        CheckError
+            when NumPy gives another dtype than was recorded.
+        """
+        if position not in self._values:
+            n = self.trace.nodes[position]
+            with np.errstate(all="ignore"):
+                found = _REPLAY[n.op](self, n, [self.value(i) for i in n.inputs])
+            if np.asarray(found).dtype != np.dtype(n.dtype):
+                raise CheckError(f"trace {self.trace.name}: {n} replays with dtype {np.asarray(found).dtype}")
+            self._values[position] = np.asarray(found).item() if n.weak else found
+        return self._values[position]
+
+    def shape(self, n: TraceNode) -> tuple[int, ...]:
+        """The concrete shape of a node."""
+        return tuple(e if isinstance(e, int) else self.sizes[e] for e in n.shape)
+
+
+def _input(r: Replay, n: TraceNode, _: list[Any]) -> Any:
+    return np.asarray(r.arrays[n.param], dtype=n.dtype)
+
+
+def _const(_r: Replay, n: TraceNode, _: list[Any]) -> Any:
+    return np.dtype(n.dtype).type(n.param)
+
+
+def _size(r: Replay, n: TraceNode, _: list[Any]) -> Any:
+    return np.int64(r.sizes[n.param])
+
+
+def _arange(r: Replay, n: TraceNode, _: list[Any]) -> Any:
+    return np.arange(*r.shape(n))
+
+
+def _ufunc(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
+    if n.weak and n.dtype == "float64":
+        inputs = [float(x) for x in inputs]  # Python's arithmetic made this node: 2 ** -1 is 0.5, not an error
+    return getattr(np, n.param)(*inputs)
+
+
+def _where(_r: Replay, _n: TraceNode, inputs: list[Any]) -> Any:
+    return np.where(*inputs)
+
+
+def _cast(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
+    return np.asarray(inputs[0]).astype(n.dtype)
+
+
+def _reduce(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
+    ufunc, axes, keepdims = n.param
+    array = np.asarray(inputs[0])
+    # -inf and inf are the identities of max and min; NumPy itself refuses to reduce nothing
+    initial = {"maximum": -np.inf, "minimum": np.inf}.get(ufunc) if array.dtype.kind == "f" else None
+    keywords = {} if initial is None else {"initial": initial}
+    return getattr(np, ufunc).reduce(array, axis=axes, keepdims=keepdims, **keywords)
+
+
+def _einsum(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
+    return np.einsum(n.param, *inputs)
+
+
+def _view(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
+    view: View = n.param
+    array = np.asarray(inputs[0])
+    kept = [d for d in view.dims if d is not None]
+    fixed = dict(view.fixed)
+    array = array[tuple(slice(None) if d in kept else fixed.get(d, 0) for d in range(array.ndim))]
+    ranks = sorted(kept)
+    array = array.transpose([ranks.index(d) for d in kept])
+    return array[tuple(None if d is None else slice(None) for d in view.dims)]
+
+
+def _broadcast(r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
+    return np.broadcast_to(inputs[0], r.shape(n))
+
+
+_REPLAY: dict[str, Callable[[Replay, TraceNode, list[Any]], Any]] = {
+    "input": _input, "const": _const, "size": _size, "arange": _arange, "ufunc": _ufunc, "where": _where, "cast": _cast,
+    "reduce": _reduce, "einsum": _einsum, "view": _view, "broadcast": _broadcast,
+}

@@ -1,0 +1,356 @@
+"""The tracer: stands for an array while a NumPy function runs, and records what is done to it.
+
+NumPy hands its ufuncs and functions to the tracer through its two protocols (`__array_ufunc__`, NEP 13, and
+`__array_function__`, NEP 18); operators and methods are defined here. Sizes are tracers too: 0-d, weak (as Python
+ints are), and able to answer when the program needs a concrete number.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from redfuser.errors import TraceError
+from redfuser.frontend.dims import show_shape
+from redfuser.frontend.record import Recorder, Value
+from redfuser.frontend.source import located
+
+
+def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """The operator, its reflected and its in-place form."""
+
+    def forward(self: Tracer, other: Any) -> Any:
+        return self.operate(ufunc, self, other)
+
+    def reflected(self: Tracer, other: Any) -> Any:
+        return self.operate(ufunc, other, self)
+
+    def in_place(self: Tracer, other: Any) -> Any:
+        return self.assign(ufunc, other)
+
+    return forward, reflected, in_place
+
+
+def _unary(ufunc: np.ufunc) -> Callable[..., Any]:
+    def apply(self: Tracer) -> Any:
+        return self.operate(ufunc, self)
+
+    return apply
+
+
+class Tracer:
+    """A recorded array. Made by `trace`, never by users.
+
+    Raises
+    ------
+    TraceError
+        from every operation that cannot be recorded, with the user's line and the remedy.
+    """
+
+    __array_priority__ = 1000.0
+    __hash__ = None  # type: ignore[assignment]  # == computes, as for arrays
+
+    def __init__(self, recorder: Recorder, value: Value) -> None:
+        self.recorder = recorder
+        self.value = value
+        self.aliased = value.op == "input"  # another array may share the memory of this one
+
+    # ---- facts
+
+    @property
+    def ndim(self) -> int:
+        return self.value.ndim
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.value.dtype
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """One entry per dimension: 1, or a symbolic size."""
+        return tuple(1 if d == 1 else self.wrap(self.recorder.size(d)) for d in self.value.shape)
+
+    @property
+    def size(self) -> Any:
+        """The number of elements, symbolic."""
+        lengths = [entry for entry in self.shape if isinstance(entry, Tracer)]
+        return functools.reduce(operator.mul, lengths) if lengths else 1
+
+    @property
+    def T(self) -> Any:
+        return self.transpose()
+
+    @property
+    def mT(self) -> Any:
+        return self.swapaxes(-1, -2)
+
+    @property
+    def real(self) -> Tracer:
+        return self
+
+    def wrap(self, value: Value) -> Tracer:
+        """A tracer of the same recording."""
+        return Tracer(self.recorder, value)
+
+    def lift(self, other: Any) -> Value:
+        """The value of an operand: a tracer, a number, or an array from outside (which becomes an input)."""
+        return lift(self.recorder, other)
+
+    # ---- arithmetic
+
+    def operate(self, ufunc: np.ufunc, *operands: Any) -> Any:
+        """A Python operator; between Python numbers and sizes it is Python's, otherwise NumPy's."""
+        if any(operand is None or isinstance(operand, str) for operand in operands):
+            return NotImplemented
+        from redfuser.frontend.ufuncs import supported
+
+        values = [self.lift(operand) for operand in operands]
+        if all(v.weak for v in values):
+            return self.wrap(self.recorder.python(ufunc, *values))
+        return self.wrap(self.recorder.ufunc(supported(ufunc, values), *values))
+
+    def assign(self, ufunc: np.ufunc, other: Any) -> Tracer:
+        """`self op= other`. The array keeps its shape and dtype, and everyone who holds it sees the new values."""
+        if self.value.weak:
+            return self.operate(ufunc, self, other)  # type: ignore[no-any-return]
+        if self.aliased:
+            raise TraceError(located("in-place arithmetic on an argument, a view, or an array that has views cannot be "
+                                     "recorded; write x = x * y instead of x *= y"))
+        result: Value = self.operate(ufunc, self, other).value
+        if not np.can_cast(result.dtype, self.dtype, "same_kind"):
+            raise TraceError(located(f"cannot store {result.dtype} in place into {self.dtype}; write x = x * y"))
+        self.value = self.recorder.broadcast(self.recorder.cast(result, self.dtype), self.value.shape)
+        return self
+
+    __add__, __radd__, __iadd__ = _binary(np.add)
+    __sub__, __rsub__, __isub__ = _binary(np.subtract)
+    __mul__, __rmul__, __imul__ = _binary(np.multiply)
+    __truediv__, __rtruediv__, __itruediv__ = _binary(np.true_divide)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary(np.floor_divide)
+    __mod__, __rmod__, __imod__ = _binary(np.remainder)
+    __pow__, __rpow__, __ipow__ = _binary(np.power)
+    __and__, __rand__, __iand__ = _binary(np.bitwise_and)
+    __or__, __ror__, __ior__ = _binary(np.bitwise_or)
+    __lt__ = _binary(np.less)[0]
+    __le__ = _binary(np.less_equal)[0]
+    __gt__ = _binary(np.greater)[0]
+    __ge__ = _binary(np.greater_equal)[0]
+    __eq__ = _binary(np.equal)[0]
+    __ne__ = _binary(np.not_equal)[0]
+    __neg__ = _unary(np.negative)
+    __pos__ = _unary(np.positive)
+    __abs__ = _unary(np.absolute)
+    __invert__ = _unary(np.invert)
+
+    def __matmul__(self, other: Any) -> Any:
+        return np.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return np.matmul(other, self)
+
+    # ---- protocols
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from redfuser.frontend.ufuncs import call_ufunc
+
+        return call_ufunc(self.recorder, ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        from redfuser.frontend.functions import FUNCTIONS
+
+        found = FUNCTIONS.get(function)
+        if found is None:
+            name = f"{getattr(function, '__module__', 'numpy')}.{function.__name__}"
+            raise TraceError(located(f"{name} cannot be recorded; write it with arithmetic, reductions (sum, max, "
+                                     "mean, var, ...), where, einsum or matmul"))
+        return found(*args, **kwargs)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        if self.is_size:
+            return np.asarray(self.recorder.specialise(self.value, "conversion to an array"))
+        raise TraceError(located("a traced array cannot become a real NumPy array; keep to NumPy functions that record "
+                                 "(this one converts its argument)"))
+
+    # ---- questions that need a concrete answer
+
+    @property
+    def is_size(self) -> bool:
+        """True for sizes and for what Python computes from them."""
+        return self.value.weak and _only_sizes(self.value)
+
+    def __bool__(self) -> bool:
+        if self.ndim == 0 and _only_sizes(self.value):
+            return self.recorder.decide(self.value)
+        raise TraceError(located("a branch depends on array values, which are unknown while tracing; use np.where "
+                                 "instead of `if`, `and`, `or`, `not`"))
+
+    def __index__(self) -> int:
+        return operator.index(self._number("an int"))
+
+    def __int__(self) -> int:
+        return int(self._number("int()"))
+
+    def __float__(self) -> float:
+        return float(self._number("float()"))
+
+    def _number(self, need: str) -> Any:
+        if self.ndim:
+            shape = show_shape(self.value.shape)
+            raise TraceError(located(f"{need} needs one number, this is an array of shape {shape}; keep the "
+                                     "computation in arrays"))
+        return self.recorder.specialise(self.value, need)
+
+    def item(self, *_: Any) -> Any:
+        return self._number(".item()")
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeError("len() of a 0-d array")
+        return operator.index(self.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self[i] for i in range(len(self))])
+
+    def __contains__(self, _: Any) -> NoReturn:
+        raise TraceError(located("`in` on a traced array is unknown while tracing; use np.any(x == value)"))
+
+    # ---- indexing
+
+    def __getitem__(self, key: Any) -> Tracer:
+        from redfuser.frontend.indexing import index
+
+        return index(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TraceError(located("assignment to elements cannot be recorded; build the array with np.where(condition, "
+                                 "new, old)"))
+
+    def view(self, dims: tuple[int | None, ...], fixed: tuple[tuple[int, int], ...] = ()) -> Tracer:
+        """Rearranged dimensions (`graph.View`), sharing memory as NumPy's views do."""
+        result = self.wrap(self.recorder.view(self.value, dims, fixed))
+        result.aliased = self.aliased = True
+        return result
+
+    # ---- methods, all by way of the NumPy function of the same name
+
+    def sum(self, *args: Any, **kwargs: Any) -> Any:
+        return np.sum(self, *args, **kwargs)
+
+    def prod(self, *args: Any, **kwargs: Any) -> Any:
+        return np.prod(self, *args, **kwargs)
+
+    def max(self, *args: Any, **kwargs: Any) -> Any:
+        return np.max(self, *args, **kwargs)
+
+    def min(self, *args: Any, **kwargs: Any) -> Any:
+        return np.min(self, *args, **kwargs)
+
+    def mean(self, *args: Any, **kwargs: Any) -> Any:
+        return np.mean(self, *args, **kwargs)
+
+    def var(self, *args: Any, **kwargs: Any) -> Any:
+        return np.var(self, *args, **kwargs)
+
+    def std(self, *args: Any, **kwargs: Any) -> Any:
+        return np.std(self, *args, **kwargs)
+
+    def any(self, *args: Any, **kwargs: Any) -> Any:
+        return np.any(self, *args, **kwargs)
+
+    def all(self, *args: Any, **kwargs: Any) -> Any:
+        return np.all(self, *args, **kwargs)
+
+    def dot(self, other: Any) -> Any:
+        return np.dot(self, other)
+
+    def clip(self, *args: Any, **kwargs: Any) -> Any:
+        return np.clip(self, *args, **kwargs)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        return np.swapaxes(self, axis1, axis2)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        return np.squeeze(self, axis)
+
+    def transpose(self, *axes: Any) -> Any:
+        order: Any = axes[0] if len(axes) == 1 and (axes[0] is None or np.iterable(axes[0])) else axes or None
+        return np.transpose(self, order)
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+        target = shape[0] if len(shape) == 1 else shape
+        return np.reshape(self, target, **kwargs)
+
+    def round(self, decimals: int = 0) -> Any:
+        return np.round(self, decimals)
+
+    def astype(self, dtype: Any, **_: Any) -> Tracer:
+        """Conversion to another dtype. Memory-layout and copy arguments make no difference here."""
+        return self.wrap(self.recorder.cast(self.value, np.dtype(dtype)))
+
+    def copy(self, *_: Any) -> Tracer:
+        return self.wrap(self.recorder.cast(self.value, self.dtype))
+
+    def __copy__(self) -> Tracer:
+        return self.copy()
+
+    def __deepcopy__(self, _: Any) -> Tracer:
+        return self.copy()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # protocols probe for these; their absence is an answer
+            raise AttributeError(name)
+        hint = "it is an array method that cannot be recorded" if hasattr(np.ndarray, name) else "arrays have no such"
+        raise TraceError(located(f"array.{name}: {hint} attribute; use the arithmetic and reductions of NumPy"))
+
+    def __repr__(self) -> str:
+        return f"Tracer({self.value.op}, shape={show_shape(self.value.shape)}, dtype={self.dtype})"
+
+
+def _only_sizes(value: Value) -> bool:
+    """True when a value is computed from sizes and numbers alone."""
+    if value.op in ("size", "const"):
+        return True
+    return value.op in ("ufunc", "cast") and all(_only_sizes(v) for v in value.inputs)
+
+
+def lift(recorder: Recorder, operand: Any) -> Value:
+    """The value of an operand of a recorded operation.
+
+    Raises
+    ------
+    TraceError
+        for an operand that is neither an array nor a number.
+    """
+    if isinstance(operand, Tracer):
+        if operand.recorder is not recorder:
+            raise TraceError(located("an array of another trace was used; do not keep traced arrays between calls"))
+        return operand.value
+    if isinstance(operand, np.generic) or (isinstance(operand, np.ndarray) and operand.ndim == 0):
+        if operand.dtype.kind not in "biuf":
+            raise TraceError(located(f"a {operand.dtype} number cannot be recorded; use a real number"))
+        return recorder.const(operand.item(), operand.dtype)
+    if isinstance(operand, (bool, int, float)):
+        return recorder.const(operand)
+    if isinstance(operand, np.ndarray):
+        return recorder.capture(operand)
+    if isinstance(operand, (list, tuple)):
+        return recorder.capture(np.asarray(operand))
+    kind = type(operand).__name__
+    raise TraceError(located(f"a {kind} cannot be part of an array computation; use arrays and numbers"))
+
+
+def recorder_of(*operands: Any) -> Recorder | None:
+    """The recorder of the first tracer among (possibly nested) operands."""
+    for operand in operands:
+        if isinstance(operand, Tracer):
+            return operand.recorder
+        if isinstance(operand, (tuple, list)):
+            found = recorder_of(*operand)
+            if found is not None:
+                return found
+    return None
+

@@ -1,0 +1,233 @@
+"""How the reductions of a term are grouped: which are producers, which stages share a sweep, where outputs belong.
+
+Works on terms whose definitions are all reductions; `redfuser.ir.partition` prepares them and builds the cascades.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from redfuser.ir.dtypes import distinct
+from redfuser.ir.expr import Expr, Load, Op, Reduce, Ref, free_axes, rename_axes
+from redfuser.ir.term import Let, Out, Term
+
+
+def factors(e: Expr) -> Iterator[Expr]:
+    """The operands of a product (quotients count as products with the reciprocal; signs are dropped)."""
+    if isinstance(e, Op) and e.fn in ("mul", "div", "neg"):
+        for a in e.args:
+            yield from factors(a)
+    else:
+        yield e
+
+
+def is_contraction(let: Let) -> bool:
+    """True for a sum, over the bound axis, of a product whose factors have different axes: a matrix product."""
+    if not isinstance(let.expr, Reduce) or let.expr.monoid != "sum":
+        return False
+    bound = let.expr.axis
+    axes = {free_axes(f) for f in factors(let.expr.body) if bound in free_axes(f)}
+    return len(axes) > 1
+
+
+def _references(e: Expr) -> frozenset[Ref]:
+    return frozenset(x for x in distinct(e) if isinstance(x, Ref))
+
+
+def reduce_of(let: Let) -> Reduce:
+    assert isinstance(let.expr, Reduce)
+    return let.expr
+
+
+# ---- the plan: producers, groups of stages, places of outputs
+
+@dataclass(eq=False)
+class Group:
+    """Stages that share a sweep. `outs`: outputs computed with them."""
+
+    axis: str | None
+    stages: list[Let] = field(default_factory=list)
+    outs: list[Out] = field(default_factory=list)
+
+    def names(self) -> set[str]:
+        return {s.name for s in self.stages}
+
+
+class Plan:
+    """Decisions about one term; `stored` names reductions that must not be producers."""
+
+    def __init__(self, term: Term, stored: frozenset[str]) -> None:
+        self.term = term
+        self.lets = {x.name: x for x in term.lets}
+        self.producers: set[str] = set()
+        self._uses: dict[str, list[tuple[Let | Out, Ref]]] = {x.name: [] for x in term.lets}
+        users: list[Let | Out] = [*term.lets, *term.outs]
+        for user in users:
+            for ref in _references(user.expr):
+                self._uses[ref.name].append((user, ref))
+        for let in reversed(term.lets):  # consumers first
+            if let.name not in stored and self._is_producer(let):
+                self.producers.add(let.name)
+        self.groups: list[Group] = []
+        for let in term.lets:
+            if let.name not in self.producers:
+                self._join(let)
+        self.groups = self._ordered()
+        self._place_outputs()
+
+    # producers
+
+    def _is_producer(self, let: Let) -> bool:
+        if not is_contraction(let) or self._linked_over_own_axis(let):
+            return False
+        feeds_stream = False
+        for user, ref in self._uses[let.name]:
+            if isinstance(user, Out):
+                if not self._streamed_with(let, user, ref):
+                    return False
+            elif user.name in self.producers:
+                if not set(ref.axes) <= set(user.axes):
+                    return False
+                feeds_stream = True
+            elif reduce_of(user).axis in ref.axes and self._repeats_nothing(user, ref):
+                feeds_stream = True
+            else:
+                return False
+        return feeds_stream
+
+    def _linked_over_own_axis(self, let: Let) -> bool:
+        """True when the summand needs an earlier reduction over the same axis, other than as a factor that the sum can
+        leave outside: then the two belong to one cascade."""
+        bound = reduce_of(let).axis
+        inside = [f for f in factors(reduce_of(let).body) if bound in free_axes(f)]
+        needed = {r for f in inside for r in _references(f)}
+        return any(reduce_of(self.lets[r.name]).axis == bound and bound not in r.axes for r in needed)
+
+    def _repeats_nothing(self, user: Let, ref: Ref) -> bool:
+        """True when each element of the producer serves one step of the consumer, or a whole vector of it: axes of the
+        consumer that the producer lacks must come from other factors of a sum."""
+        reduce = reduce_of(user)
+        missing = {*user.axes, reduce.axis} - set(ref.axes)
+        if not missing:
+            return True
+        reading = [f for f in factors(reduce.body) if ref in _references(f)]
+        return reduce.monoid == "sum" and all(not missing & free_axes(f) for f in reading)
+
+    def _streamed_with(self, let: Let, out: Out, ref: Ref) -> bool:
+        """True when an output also reads a reduction that streams along an axis of the producer."""
+        streams = {reduce_of(user).axis for user, _ in self._uses[let.name] if isinstance(user, Let)}
+        read = {reduce_of(self.lets[r.name]).axis for r in _references(out.expr) if r.name != let.name}
+        return bool(streams & read & set(ref.axes) & set(out.axes))
+
+    def instance(self, ref: Ref) -> Let:
+        """The definition of a producer at the axes of a use."""
+        let = self.lets[ref.name]
+        axes = tuple(dict.fromkeys(ref.axes))
+        return Let(let.name, axes, rename_axes(let.expr, dict(zip(let.axes, ref.axes, strict=True))))
+
+    def stage_references(self, e: Expr) -> frozenset[Ref]:
+        """Results of stages that an expression needs, also by way of producers."""
+        found: set[Ref] = set()
+        for ref in _references(e):
+            if ref.name in self.producers:
+                found |= self.stage_references(self.instance(ref).expr)
+            else:
+                found.add(ref)
+        return frozenset(found)
+
+    def producer_references(self, e: Expr) -> frozenset[Ref]:
+        """Producers that an expression needs, also by way of others."""
+        found = {r for r in _references(e) if r.name in self.producers}
+        for ref in tuple(found):
+            found |= self.producer_references(self.instance(ref).expr)
+        return frozenset(found)
+
+    # groups
+
+    def _join(self, let: Let) -> None:
+        """Add a stage to the last group that can take it, or to a new one."""
+        for group in reversed(self.groups):
+            if self._fits(let, group):
+                group.stages.append(let)
+                return
+        self.groups.append(Group(reduce_of(let).axis, [let]))
+
+    def _fits(self, let: Let, group: Group) -> bool:
+        if group.axis != reduce_of(let).axis:
+            return False
+        own = {s.name: s.axes for s in group.stages}
+        needed = self.stage_references(let.expr)
+        if any(r.name in own and r.axes != own[r.name] for r in needed):
+            return False  # another element of an earlier result: it must be complete
+        nested = all(set(let.axes) <= set(s.axes) or set(s.axes) <= set(let.axes) for s in group.stages)
+        others = [g for g in self.groups if g is not group and any(r.name in g.names() for r in needed)]
+        return nested and self._linked(let, group, needed) and not any(self._reaches(g, group) for g in others)
+
+    def _linked(self, let: Let, group: Group, needed: Iterable[Ref]) -> bool:
+        if any(r.name in group.names() for r in needed):
+            return True
+        mine = self.producer_references(let.expr)
+        theirs = {r for s in group.stages for r in self.producer_references(s.expr)}
+        if mine or theirs:
+            return bool(mine & theirs)
+        return any(s.axes == let.axes or _streamed_loads(s) & _streamed_loads(let) for s in group.stages)
+
+    def _reaches(self, start: Group, goal: Group) -> bool:
+        """True when `start` depends on `goal`, directly or through other groups."""
+        todo, seen = [start], {id(start)}
+        while todo:
+            group = todo.pop()
+            if group is goal:
+                return True
+            for g in self._dependencies(group):
+                if id(g) not in seen:
+                    seen.add(id(g))
+                    todo.append(g)
+        return False
+
+    def _dependencies(self, group: Group) -> list[Group]:
+        names = {r.name for s in group.stages for r in self.stage_references(s.expr)}
+        return [g for g in self.groups if g is not group and names & g.names()]
+
+    def _ordered(self) -> list[Group]:
+        """Groups after those they depend on, otherwise in order of their first stage."""
+        done: list[Group] = []
+        pending = list(self.groups)
+        while pending:
+            ready = next(g for g in pending if all(d in done for d in self._dependencies(g)))
+            pending.remove(ready)
+            done.append(ready)
+        return done
+
+    # outputs
+
+    def _place_outputs(self) -> None:
+        """Put every output into the last group it needs; those that fit none into elementwise pieces at the end."""
+        pieces: dict[frozenset[str], Group] = {}
+        for out in self.term.outs:
+            needed = self.stage_references(out.expr)
+            users = [g for g in self.groups if any(r.name in g.names() for r in needed)]
+            if users and _can_hold(users[-1], out, needed):
+                users[-1].outs.append(out)
+            else:
+                pieces.setdefault(frozenset(out.axes), Group(None)).outs.append(out)
+        self.groups += pieces.values()
+
+    def misplaced_producers(self) -> frozenset[str]:
+        """Producers that an output would have to recompute outside their stream."""
+        return frozenset(r.name for g in self.groups for o in g.outs for r in self.producer_references(o.expr)
+                         if g.axis not in r.axes)
+
+
+def _streamed_loads(let: Let) -> set[str]:
+    """Tensors that a reduction reads along its own axis."""
+    reduce = reduce_of(let)
+    return {x.tensor for x in distinct(reduce.body) if isinstance(x, Load) and reduce.axis in x.axes}
+
+
+def _can_hold(group: Group, out: Out, needed: Iterable[Ref]) -> bool:
+    """True when an output reads the group's results at their own axes and has no axis of its own."""
+    own = {s.name: s.axes for s in group.stages}
+    allowed = {group.axis, *(a for s in group.stages for a in s.axes)}
+    return set(out.axes) <= allowed and all(own.get(r.name, r.axes) == r.axes for r in needed)

@@ -1,0 +1,186 @@
+"""The compiler, top to bottom. Every step takes the level above and returns the level below; each can be printed and run.
+
+    1 trace      plain NumPy code, run once with recording arrays      -> Trace
+    2 term       index notation, every reduction a definition          -> Term
+    3 partition  the reductions that share a stream axis               -> Cascade ...
+    4 fusion     equality saturation: accumulators, corrections        -> Derivation, FusedCascade
+    5 plan       whole-row or streaming, tiles, homes                  -> Plan
+    6 tiles      loops over tiles                                      -> Kernel
+    7 source     text of the kernel                                    -> str
+    8 kernel     compiled, loaded, callable                            -> CompiledKernel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redfuser.derive.fusion import FusedCascade
+from redfuser.frontend import Spec, Trace, lower, trace
+from redfuser.ir import Cascade, Expr, Op, Ref, Term, check_cascade, check_term, rewrite, select
+from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.partition import Partition, partition
+
+if TYPE_CHECKING:
+    from redfuser.codegen.nodes import Kernel
+    from redfuser.derive import Derivation, NotFusible
+    from redfuser.extract import Plan, Profile
+    from redfuser.rules import RuleSet
+    from redfuser.runtime import CompiledKernel
+
+TARGETS = ("c", "interpret")
+NUMERICS = ("stable", "fast", "reference")
+EMPTY = ("nan", "zero")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller of `rf.fuse` may choose; see there."""
+
+    target: str = "c"
+    numerics: str = "stable"
+    allow: tuple[str, ...] = ()
+    rules: RuleSet | None = None
+    require: str | None = None
+    empty: str = "nan"
+    acc_dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("target", self.target, TARGETS)
+        _one_of("numerics", self.numerics, NUMERICS)
+        _one_of("empty", self.empty, EMPTY)
+        _one_of("require", self.require, (None, "one-pass"))
+        _one_of("acc_dtype", self.acc_dtype, (None, "float32", "float64"))
+
+
+def _one_of(name: str, value: Any, choices: Sequence[Any]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
+
+
+def trace_step(fn: Callable[..., Any], specs: Mapping[str, Spec], name: str) -> Trace:
+    """1: record the NumPy calls `fn` makes on arguments of the given specs."""
+    return trace(fn, specs, name=name)
+
+
+def term_step(traced: Trace) -> Term:
+    """2: the traced graph in index notation."""
+    term = lower(traced)
+    check_term(term)
+    return term
+
+
+def partition_step(term: Term) -> Partition:
+    """3: one cascade per stream axis and dependency level."""
+    parts = partition(term)
+    for c in parts.cascades:
+        check_cascade(c)
+    return parts
+
+
+@lru_cache(maxsize=512)
+def _derive_cached(cascade: Cascade, rules: RuleSet | None, allow: tuple[str, ...]) -> Derivation:
+    from redfuser.derive import derive_cascade
+
+    return derive_cascade(cascade, rules=rules, allow=allow)
+
+
+def fusion_step(cascade: Cascade, options: Options) -> Derivation | None:
+    """4: derive the incremental form. None for a cascade without reductions: there is nothing to derive."""
+    if not cascade.reductions:
+        return None
+    return _derive_cached(cascade, options.rules, options.allow)
+
+
+def fused_of(cascade: Cascade, derivation: Derivation | None, options: Options) -> FusedCascade:
+    """The executable fusion: what was derived, with the caller's policy for quotients over nothing."""
+    if derivation is None:
+        return FusedCascade(cascade, (), (), (), ())
+    return zero_empty_quotients(derivation.fused) if options.empty == "zero" else derivation.fused
+
+
+def zero_empty_quotients(fused: FusedCascade) -> FusedCascade:
+    """`empty="zero"`: a quotient whose divisor is a sum over no live element (it is 0) gives 0 instead of NaN.
+
+    One switch for every quotient: the divisor must be a `sum` accumulator itself (a mass, a count), whatever the cascade
+    is called. Applied to the epilogue and to outputs, never inside the loop.
+    """
+    masses = {a.name for a in fused.accumulators if a.monoid == "sum"}
+    results = {name for name, e in fused.epilogue if isinstance(e, Ref) and e.name in masses}
+
+    def guard(e: Expr) -> Expr | None:
+        if isinstance(e, Op) and e.fn == "div" and isinstance(e.args[1], Ref) and e.args[1].name in masses | results:
+            return select(np.equal(e.args[1], 0.0), 0.0, e)
+        return None
+
+    outs = tuple(replace(o, expr=rewrite(o.expr, guard)) for o in fused.cascade.outs)
+    epilogue = tuple((name, rewrite(e, guard)) for name, e in fused.epilogue)
+    return replace(fused, cascade=replace(fused.cascade, outs=outs), epilogue=epilogue)
+
+
+def compute_dtype(cascade: Cascade, options: Options) -> str:
+    """The dtype a kernel computes in: float64 when any floating operand or result is, or when asked for; else float32."""
+    if options.numerics == "reference" or options.acc_dtype == "float64":
+        return "float64"
+    names = [t.dtype for t in (*cascade.tensors, *cascade.outs)]
+    floats = [numpy_dtype(n) for n in names if numpy_dtype(n).kind == "f"]
+    return "float64" if np.dtype("float64") in floats else "float32"
+
+
+def plan_step(
+    fused: FusedCascade, sizes: Mapping[str, int], layouts: Mapping[str, str | None], dtype: str, profile: Profile
+) -> Plan:
+    """5: choose a schedule from axis roles, example lengths, memory layouts and the machine."""
+    from redfuser.extract import plan
+
+    return plan(fused, sizes, profile, layouts, dtype)
+
+
+def tile_step(chosen: Plan) -> Kernel:
+    """6: the tile program of a plan."""
+    from redfuser.codegen import build, check_kernel
+
+    kernel = build(chosen)
+    check_kernel(kernel)
+    return kernel
+
+
+def source_step(kernel: Kernel, language: str = "c") -> str:
+    """7: the text of a kernel.
+
+    Raises
+    ------
+    ValueError
+        for a language without a printer.
+    """
+    if language != "c":
+        raise ValueError(f"no printer for language {language!r}; this version emits 'c'")
+    from redfuser.runtime import kernel_source
+
+    return kernel_source(kernel)
+
+
+def kernel_step(kernel: Kernel) -> CompiledKernel:
+    """8: compile (or take from the cache) and load."""
+    from redfuser.runtime import compile_kernel
+
+    return compile_kernel(kernel)
+
+
+def not_fusible(derivation: Derivation) -> NotFusible:
+    """The exception that says which stage needs a pass of its own, carrying the plan that still runs."""
+    from redfuser.derive import NotFusible
+
+    return NotFusible.of(derivation)
+
+
+@lru_cache(maxsize=1)
+def machine_profile() -> Profile:
+    """Vector width, registers, caches and threads of this machine."""
+    from redfuser.runtime import detect_profile
+
+    return detect_profile()

@@ -1,0 +1,95 @@
+"""Arrays at the border to C: what a kernel can take as it is, what must be copied, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from redfuser.codegen.nodes import Buf
+from redfuser.errors import DTypeError, ShapeError
+from redfuser.ir import Const, Expr, Op, Size
+from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.term import base_axis
+
+Array = np.ndarray[Any, Any]
+
+
+def length(e: Expr, sizes: Mapping[str, int]) -> int:
+    """The value of a shape expression: constants, sizes and integer arithmetic."""
+    if isinstance(e, Const):
+        return int(e.value)
+    if isinstance(e, Size):
+        return sizes[base_axis(e.axis)]
+    if isinstance(e, Op):
+        a, b = (length(x, sizes) for x in e.args)
+        return {"add": a + b, "sub": a - b, "mul": a * b, "max": max(a, b), "min": min(a, b),
+                "idiv": a // b if b else 0, "imod": a % b if b else 0}[e.fn]
+    raise ShapeError(f"{e} is no length")
+
+
+class Port:
+    """One array argument of a kernel: checks and normalises what callers pass."""
+
+    def __init__(self, buf: Buf) -> None:
+        self.name = buf.name
+        self.dtype = numpy_dtype(buf.dtype)
+        self.itemsize = self.dtype.itemsize
+        self.rank = len(buf.shape)
+        self.unit = buf.unit
+        self.shape = buf.shape
+        self.axes = tuple(e.value if isinstance(e, Const) else base_axis(e.axis) if isinstance(e, Size) else None
+                          for e in buf.shape)
+
+    def expected(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape this argument must have."""
+        return tuple(length(e, sizes) for e in self.shape)
+
+    def check(self, array: Any, sizes: Mapping[str, int]) -> Array:
+        """The array itself, once type, rank and lengths are right.
+
+        Raises
+        ------
+        DTypeError
+            not a NumPy array of the kernel's dtype (byte order aside).
+        ShapeError
+            other lengths than `sizes` says.
+        """
+        if not isinstance(array, np.ndarray):
+            raise DTypeError(f"argument {self.name!r} is a {type(array).__name__}, not a NumPy array; pass np.asarray(...)")
+        if array.dtype != self.dtype and array.dtype.newbyteorder("=") != self.dtype:
+            raise DTypeError(f"argument {self.name!r} has dtype {array.dtype}, this kernel was compiled for "
+                             f"{self.dtype.name}; convert it with .astype({self.dtype.name!r})")
+        shape = array.shape
+        for got, axis in zip(shape, self.axes, strict=False):
+            if got != (sizes.get(axis, -1) if isinstance(axis, str) else axis):
+                break
+        else:
+            if len(shape) == self.rank:
+                return array
+        expected = self.expected(sizes)
+        if shape != expected:
+            raise ShapeError(f"argument {self.name!r} has shape {shape}, expected {expected}")
+        return array
+
+    def direct(self, array: Array) -> bool:
+        """Whether C can read the array in place: native byte order, aligned, strides of whole elements."""
+        flags = array.flags
+        if not (flags.aligned and array.dtype.isnative):
+            return False
+        return flags.c_contiguous or all(s % self.itemsize == 0 for s in array.strides)
+
+    def check_unit(self, array: Array) -> None:
+        """The dimension the kernel takes as contiguous must be.
+
+        Raises
+        ------
+        ShapeError
+            naming the argument: the caller chose a kernel for another layout.
+        """
+        if self.unit is None or array.shape[self.unit] <= 1 or array.size == 0:
+            return
+        if array.strides[self.unit] != self.itemsize:
+            raise ShapeError(f"argument {self.name!r} is not contiguous along dimension {self.unit}, as this kernel needs; "
+                             "pass np.ascontiguousarray(...)")

@@ -1,0 +1,177 @@
+"""Compiled kernels: a C function with its arrays, sizes and threads."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from redfuser.codegen.c import CTarget, entry_name, print_c
+from redfuser.codegen.nodes import For, If, Kernel, MatMul, Stmt
+from redfuser.errors import NoCompiler, ShapeError
+from redfuser.runtime.arrays import Array, Port
+from redfuser.runtime.build import build_library
+from redfuser.runtime.compiler import Compiler, find_compiler
+from redfuser.runtime.machine import thread_count, vector_unit
+from redfuser.runtime.pool import pool_runtime
+
+SERIAL_ELEMENTS = 50_000
+"""Below this many array elements, waking another thread costs more than it saves."""
+
+PRODUCT_WEIGHT = 16
+"""A kernel with matrix products does more work per element than one sweep."""
+
+
+def compile_kernel(kernel: Kernel, *, threads: int | None = None, compiler: Compiler | None = None,
+                   target: CTarget | None = None, flags: tuple[str, ...] = ()) -> CompiledKernel:
+    """Print, compile (or find in the cache) and load a tile program.
+
+    Parameters
+    ----------
+    kernel : the program
+    threads : threads of a call; by default all CPUs of the process, or `$REDFUSER_NUM_THREADS`
+    compiler : by default `find_compiler()`
+    target : by default the vector width of this machine
+    flags : compiler flags after the standard ones; with `target` given, nothing selects this machine's instructions
+
+    Raises
+    ------
+    NoCompiler, CompileError, CacheError
+        see `find_compiler` and `build_library`.
+    """
+    compiler = compiler or find_compiler()
+    native = target is None
+    target = target or CTarget(vector_unit(compiler)[0])
+    source = print_c(kernel, target)
+    path = build_library(source, compiler, flags, native=native)
+    return CompiledKernel(kernel, source, path, threads or thread_count(), pool_runtime(compiler))
+
+
+def kernel_source(kernel: Kernel, target: CTarget | None = None) -> str:
+    """The C text of a tile program, by default for this machine's vector width; needs no compiler."""
+    if target is None:
+        compiler = None
+        with contextlib.suppress(NoCompiler):
+            compiler = find_compiler()
+        target = CTarget(vector_unit(compiler)[0])
+    return print_c(kernel, target)
+
+
+class CompiledKernel:
+    """A loaded kernel.
+
+    source   the C text
+    path     the shared library
+    threads  threads of a call on large arrays
+    """
+
+    def __init__(self, kernel: Kernel, source: str, path: Path, threads: int, runtime: int) -> None:
+        self.kernel = kernel
+        self.source = source
+        self.path = path
+        self.threads = threads
+        self._library = ctypes.CDLL(str(path))
+        self._entry = self._library[entry_name(kernel)]
+        self._entry.restype = ctypes.c_int
+        self._entry.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+        self._runtime = runtime
+        self._inputs = [Port(b) for b in kernel.tensors]
+        self._outputs = [Port(b) for b in kernel.outs]
+        ports = [*self._inputs, *self._outputs]
+        self._data_type = ctypes.c_void_p * max(1, len(ports))
+        self._stride_type = ctypes.c_int64 * max(1, sum(p.rank for p in ports))
+        self._size_type = ctypes.c_int64 * max(1, len(kernel.sizes))
+        self._weight = PRODUCT_WEIGHT if _has_product(kernel) else 1
+
+    def run(self, arrays: Sequence[Array], outs: Sequence[Array], sizes: Mapping[str, int], *,
+            threads: int | None = None) -> None:
+        """Compute `outs` from `arrays`.
+
+        Inputs that C cannot read in place (foreign byte order, unaligned, strides of broken elements) and inputs that
+        share memory with an output are copied first; such outputs are computed aside and copied back. The call releases
+        the interpreter lock.
+
+        Parameters
+        ----------
+        arrays : the inputs, in the order and with the dtypes of `kernel.tensors`
+        outs : the outputs, in the order of `kernel.outs`, writeable
+        sizes : axis -> length for all axes of `kernel.sizes` and `kernel.static`
+
+        Raises
+        ------
+        DTypeError, ShapeError
+            naming the argument that does not fit.
+        MemoryError
+            when the workspace cannot be allocated; the outputs are untouched.
+        """
+        self._check_sizes(sizes)
+        if len(arrays) != len(self._inputs) or len(outs) != len(self._outputs):
+            raise ShapeError(f"kernel {self.kernel.name} takes {len(self._inputs)} arrays and {len(self._outputs)} outputs, "
+                             f"got {len(arrays)} and {len(outs)}")
+        targets = [self._output(p, a, sizes) for p, a in zip(self._outputs, outs, strict=True)]
+        self._check_outputs_apart(targets)
+        inputs = [self._input(p, a, sizes, targets) for p, a in zip(self._inputs, arrays, strict=True)]
+        self._call([*inputs, *targets], sizes, threads)
+        for given, computed in zip(outs, targets, strict=True):
+            if given is not computed:
+                given[...] = computed
+
+    def _check_sizes(self, sizes: Mapping[str, int]) -> None:
+        for axis, expected in self.kernel.static:
+            if sizes.get(axis, expected) != expected:
+                raise ShapeError(f"axis {axis} has length {sizes[axis]}, but kernel {self.kernel.name} was compiled "
+                                 f"for {expected}; compile it again for this length")
+
+    def _input(self, port: Port, given: Any, sizes: Mapping[str, int], targets: Sequence[Array]) -> Array:
+        array = port.check(given, sizes)
+        if not port.direct(array) or any(np.may_share_memory(array, t) for t in targets):
+            array = np.array(array, dtype=port.dtype, order="C")
+        port.check_unit(array)
+        return array
+
+    def _output(self, port: Port, given: Any, sizes: Mapping[str, int]) -> Array:
+        array = port.check(given, sizes)
+        if not array.flags.writeable:
+            raise ShapeError(f"output {port.name!r} is read-only; pass a writeable array")
+        if not port.direct(array):
+            return np.empty(array.shape, port.dtype)
+        port.check_unit(array)
+        return array
+
+    def _check_outputs_apart(self, targets: Sequence[Array]) -> None:
+        """Two outputs in one memory have no meaning, nor has one whose elements share memory."""
+        for i, a in enumerate(targets):
+            name = self._outputs[i].name
+            if a.size and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
+                raise ShapeError(f"output {name!r} repeats its elements (a broadcast view); pass an array of its own")
+            for j in range(i):
+                if np.may_share_memory(a, targets[j]) and np.shares_memory(a, targets[j]):
+                    other = self._outputs[j].name
+                    raise ShapeError(f"outputs {other!r} and {name!r} share memory; pass separate arrays")
+
+    def _call(self, arrays: Sequence[Array], sizes: Mapping[str, int], threads: int | None) -> None:
+        work = 0
+        pointers, strides = [], []
+        for array in arrays:
+            work += array.size
+            pointers.append(array.__array_interface__["data"][0])
+            itemsize = array.itemsize
+            strides += [s // itemsize for s in array.strides]
+        if threads is None:
+            threads = self.threads if work * self._weight >= SERIAL_ELEMENTS else 1
+        status = self._entry(self._data_type(*pointers), self._size_type(*[sizes[a] for a in self.kernel.sizes]),
+                             self._stride_type(*strides), threads, self._runtime)
+        if status:
+            raise MemoryError(f"kernel {self.kernel.name} could not allocate its workspace for sizes {dict(sizes)}; "
+                              "free memory or use fewer threads")
+
+
+def _has_product(kernel: Kernel) -> bool:
+    def inside(body: Sequence[Stmt]) -> bool:
+        return any(isinstance(s, MatMul) or (isinstance(s, (For, If)) and inside(s.body)) for s in body)
+
+    return any(inside(p.loop.body) for p in kernel.phases)

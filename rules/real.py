@@ -1,0 +1,161 @@
+"""Expressions over the real numbers, evaluated with mpmath at high precision.
+
+The reference for sampling rules and for certificates. A value is a number, or a tuple of numbers: one per element of
+the stream. Other axes do not exist here: every element of an array obeys the same scalar equation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from redfuser.ir import Cast, Const, Expr, Op, Reduce, Size
+
+Value = Any
+"""An mpmath number (or bool), or a tuple of them along the stream."""
+
+
+class Undefined(ArithmeticError):
+    """The expression has no real value here: 1/0, log of a number <= 0, root of a negative one, 0 * inf."""
+
+
+def _context() -> Any:
+    import mpmath
+
+    return mpmath.mp
+
+
+def _scalar_ops(mp: Any) -> dict[str, Callable[..., Any]]:
+    def div(a: Any, b: Any) -> Any:
+        if b == 0:
+            raise Undefined("division by 0")
+        return a / b
+
+    def log(a: Any) -> Any:
+        if a <= 0:
+            raise Undefined("log of a number <= 0")
+        return mp.log(a)
+
+    def sqrt(a: Any) -> Any:
+        if a < 0:
+            raise Undefined("root of a negative number")
+        return mp.sqrt(a)
+
+    def power(a: Any, b: Any) -> Any:
+        if (a == 0 and b < 0) or (a < 0 and b != int(b)):
+            raise Undefined("power")
+        return a**b
+
+    return {
+        "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": div, "pow": power,
+        "max": max, "min": min, "neg": lambda a: -a, "abs": abs, "sign": mp.sign, "sqrt": sqrt, "exp": mp.exp,
+        "exp2": lambda a: mp.mpf(2) ** a, "expm1": mp.expm1, "log": log, "log2": lambda a: log(a) / mp.log(2),
+        "log1p": lambda a: log(1 + a), "tanh": mp.tanh, "sin": mp.sin, "cos": mp.cos, "floor": mp.floor,
+        "ceil": mp.ceil, "rint": mp.nint, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+        "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
+        "and": lambda a, b: bool(a) and bool(b), "or": lambda a, b: bool(a) or bool(b), "not": lambda a: not a,
+        "select": lambda c, a, b: a if c else b, "idiv": lambda a, b: mp.floor(div(a, b)),
+        "imod": lambda a, b: a - b * mp.floor(div(a, b)),
+    }
+
+
+class RealEvaluator:
+    """Evaluates expressions whose units `lookup` knows.
+
+    lookup    the value of a unit (load, ref, old, new, pattern variable), None for anything else
+    length    number of elements of the stream
+    rounding  False: casts and rint are the identity (for laws that hold up to rounding)
+    """
+
+    def __init__(self, lookup: Callable[[Expr], Value | None], length: int, rounding: bool = True) -> None:
+        self.mp = _context()
+        self.ops = _scalar_ops(self.mp)
+        if not rounding:
+            self.ops["rint"] = lambda a: a
+        self.rounding = rounding
+        self.lookup = lookup
+        self.length = length
+        self.memo: dict[Expr, Value] = {}
+
+    def __call__(self, e: Expr) -> Value:
+        value = self.memo.get(e)
+        if value is None:
+            value = self.memo[e] = self._value(e)
+        return value
+
+    def _value(self, e: Expr) -> Value:
+        found = self.lookup(e)
+        if found is not None:
+            return found
+        if isinstance(e, Const):
+            return self._constant(e.value)
+        if isinstance(e, Size):
+            return self.mp.mpf(self.length)
+        if isinstance(e, Cast):
+            return self._map(lambda a: self._round(e.dtype, a), self(e.body))
+        if isinstance(e, Op):
+            return self._map(self.ops[e.fn], *(self(a) for a in e.args))
+        if isinstance(e, Reduce):
+            return self.reduce(e.monoid, self(e.body))
+        raise TypeError(f"{type(e).__name__} {e} has no real value")
+
+    def _constant(self, value: Any) -> Value:
+        if isinstance(value, bool):
+            return value
+        if hasattr(value, "numerator") and not isinstance(value, float):
+            return self.mp.mpf(int(value.numerator)) / int(value.denominator)
+        return self.mp.mpf(float(value))
+
+    def _round(self, dtype: str, a: Any) -> Any:
+        if not self.rounding:
+            return a
+        return self.mp.mpf(float(np.dtype(dtype).type(float(a))))
+
+    def _map(self, f: Callable[..., Any], *args: Value) -> Value:
+        lengths = [len(a) for a in args if isinstance(a, tuple)]
+        if not lengths:
+            return f(*args)
+        return tuple(f(*(a[i] if isinstance(a, tuple) else a for a in args)) for i in range(lengths[0]))
+
+    def elements(self, value: Value) -> tuple[Any, ...]:
+        """One value per element of the stream."""
+        return value if isinstance(value, tuple) else (value,) * self.length
+
+    def reduce(self, monoid: str, value: Value) -> Value:
+        """The reduction of one value per element over the stream."""
+        items = self.elements(value)
+        if monoid == "sum":
+            return self.mp.fsum(items)
+        if monoid == "prod":
+            return self.mp.fprod(items)
+        if monoid == "first":
+            return items[0]
+        if monoid in ("any", "all"):
+            return any(items) if monoid == "any" else all(items)
+        return max(items) if monoid == "max" else min(items)
+
+
+def difference(a: Value, b: Value) -> Any:
+    """Largest |a - b| relative to 1 + |a| + |b|, over the elements."""
+    mp = _context()
+    worst = mp.mpf(0)
+    for x, y in zip(*_paired(a, b), strict=True):
+        if x == y:
+            continue
+        gap = abs(x - y) / (1 + abs(x) + abs(y))
+        worst = mp.inf if mp.isnan(gap) else max(worst, gap)
+    return worst
+
+
+def _paired(a: Value, b: Value) -> tuple[Sequence[Any], Sequence[Any]]:
+    if not isinstance(a, tuple) and not isinstance(b, tuple):
+        return (a,), (b,)
+    n = len(a) if isinstance(a, tuple) else len(b)
+    return (a if isinstance(a, tuple) else (a,) * n), (b if isinstance(b, tuple) else (b,) * n)
+
+
+def by_table(table: Mapping[Expr, Value]) -> Callable[[Expr], Value | None]:
+    """A lookup that reads a table."""
+    return table.get

@@ -1,0 +1,30 @@
+"""Approximate: rounding commutes with a change of scale. Used only under `allow=("requantize",)`.
+
+A value quantised under a scale that is still changing, round(x new), is kept as the rounding under the old scale
+times the ratio of the scales. Equal up to one rounding of the narrow type, not over the reals.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from redfuser.ir import Cast, Expr
+from redfuser.rules.language import Rule, changes, nonzero, rule
+
+
+@rule("approximate", tolerance=1.0, varying="a", phase="telescope", where=[changes("old", "new"), nonzero("old")])
+def round_rescaled(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
+    """round(a new) is about round(a old) new / old"""
+    return np.rint(a * new), np.rint(a * old) * (new / old)
+
+
+def _cast_rescaled(dtype: str, tolerance: float) -> Rule:
+    def law(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
+        return Cast(dtype, a * new), Cast(dtype, a * old) * (new / old)
+
+    law.__doc__ = f"{dtype}(a new) is about {dtype}(a old) new / old"
+    return rule("approximate", tolerance=tolerance, varying="a", phase="telescope", name=f"cast-{dtype}-rescaled",
+                group="requantize", where=[changes("old", "new"), nonzero("old")])(law)
+
+
+RULES = (round_rescaled, _cast_rescaled("float16", 2**-9), _cast_rescaled("float32", 2**-22))

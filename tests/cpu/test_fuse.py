@@ -1,0 +1,315 @@
+"""The main job: plain NumPy functions become fused C kernels, with textbook accumulators, and say so."""
+
+import functools
+import threading
+from pathlib import Path
+
+import functions as F
+import numpy as np
+import pytest
+from contract import assert_contract
+
+import redfuser as rf
+from redfuser import rules
+
+
+Verdict = rf.Verdict
+DTYPES = ("float32", "float64")
+SHAPES = ((4, 9), (3, 5, 17), (2, 3, 4, 33))
+
+
+def normal(*shape, dtype="float64", seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def qkv(batch, n, m, d, dtype):
+    return tuple(normal(*batch, length, d, dtype=dtype, seed=i) for i, length in enumerate((n, m, m)))
+
+
+@functools.cache
+def fused(name):
+    return rf.fuse(getattr(F, name))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["softmax", "softmax_first", "logsumexp", "variance", "variance_call", "entropy"])
+def test_row_cascades_are_fusible_and_right(name, shape, dtype):
+    f, x = fused(name), normal(*shape, dtype=dtype)
+    runs = f.stats.kernel_runs
+    assert_contract(f(x), getattr(F, name), x, condition=4)
+    assert f.stats.kernel_runs == runs + 1
+    assert f.stats.interpreter_runs == 0
+    assert f.explain(x).verdict == Verdict.FUSIBLE
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_layernorm(shape, dtype):
+    f, x = fused("layernorm"), normal(*shape, dtype=dtype)
+    weight, bias = normal(shape[-1], dtype=dtype, seed=1), normal(shape[-1], dtype=dtype, seed=2)
+    assert_contract(f(x, weight, bias), F.layernorm, x, weight, bias, condition=4)
+    report = f.explain(x, weight, bias)
+    assert report.verdict == Verdict.FUSIBLE
+    assert report.passes == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("batch", "n", "m", "d"), [((), 7, 13, 8), ((3,), 33, 65, 16), ((2, 3), 20, 100, 5)])
+@pytest.mark.parametrize("name", ["attention", "attention_einsum", "causal_attention"])
+def test_attention(name, batch, n, m, d, dtype):
+    f, args = fused(name), qkv(batch, n, m, d, dtype)
+    assert_contract(f(*args), getattr(F, name), *args, condition=8)
+    assert f.explain(*args).verdict == Verdict.FUSIBLE
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_with_a_boolean_mask(dtype):
+    q, k, v = qkv((2,), 9, 21, 8, dtype)
+    mask = np.random.default_rng(3).random((2, 9, 21)) < 0.6
+    mask[:, :, 0] = True
+    assert_contract(fused("masked_attention")(q, k, v, mask), F.masked_attention, q, k, v, mask, condition=8)
+    shared = mask[0]
+    assert_contract(fused("masked_attention")(q, k, v, shared), F.masked_attention, q, k, v, shared, condition=8)
+
+
+def test_attention_has_the_textbook_accumulators():
+    report = fused("attention").explain(*[rf.spec((8, 1024, 64), "float32")] * 3)
+    assert report.passes == 1
+    assert report.passes_before == 3
+    monoids = sorted(text.split("_")[0] for text in report.accumulators.values())
+    assert monoids == ["max", "sum", "sum"]
+    top = next(n for n, text in report.accumulators.items() if text.startswith("max"))
+    shift = f"exp({top}_old - {top}_new)"
+    corrected = [text for text in report.update.values() if shift in text]
+    assert len(corrected) == 2
+    assert not any("/" in text.replace("sqrt", "") and "/ l" in text for text in report.accumulators.values())
+    assert any(" / " in text for text in report.epilogue.values())
+
+
+def test_variance_has_the_centred_update():
+    report = fused("variance").explain(rf.spec((64, 1000), "float32"))
+    assert report.verdict == Verdict.FUSIBLE
+    squares = [text for name, text in report.update.items() if "count" in text and "**" in text or "*" in text]
+    assert any("_old - " in text and "count_old" in text for text in squares), report.update
+
+
+def test_mean_absolute_deviation_is_refused_with_its_stage_and_still_right():
+    f, x = fused("deviation"), normal(6, 200, dtype="float32")
+    assert_contract(f(x), F.deviation, x, condition=4)
+    report = f.explain(x)
+    assert report.verdict == Verdict.NOT_FUSIBLE
+    assert (report.passes, report.passes_before) == (2, 2)
+    [refusal] = report.cascades[0].refusals
+    assert refusal.stage in {name for name in report.cascades[0].epilogue}
+    assert "abs" in refusal.reason
+    assert f.stats.interpreter_runs == 0
+
+
+def test_one_pass_can_be_required():
+    with pytest.raises(rf.NotFusible) as caught:
+        rf.fuse(F.deviation, require="one-pass")(normal(3, 5))
+    assert caught.value.verdict == Verdict.NOT_FUSIBLE
+    assert caught.value.stage
+    assert caught.value.plan is not None
+
+
+@pytest.mark.parametrize("name", ["softmax", "attention"])
+def test_without_the_online_rules_nothing_is_found(name):
+    f = rf.fuse(getattr(F, name), rules=rules.default - rules.online)
+    args = (normal(3, 8),) if name == "softmax" else qkv((), 4, 6, 8, "float64")
+    report = f.explain(*args)
+    assert report.verdict == Verdict.NOT_FOUND
+    assert_contract(f(*args), getattr(F, name), *args, condition=8)
+
+
+def test_a_new_length_compiles_nothing():
+    f = rf.fuse(F.softmax)
+    f(normal(4, 100))
+    before = f.stats.compilations, f.stats.derivations
+    for n in (1 << 17, 1009, 2, 3):
+        x = normal(3, n, seed=n)
+        assert_contract(f(x), F.softmax, x, condition=4)
+    g = rf.fuse(F.attention)
+    g(*qkv((2,), 5, 9, 16, "float32"))
+    compiled = g.stats.compilations
+    g(*qkv((3,), 300, 1030, 16, "float32"))
+    assert (f.stats.compilations, f.stats.derivations) == before
+    assert g.stats.compilations == compiled
+
+
+def test_the_report_names_the_kernel_that_ran():
+    f = rf.fuse(F.logsumexp)
+    x = normal(4, 9)
+    f(x)
+    f(x)
+    [kernel] = f.explain(x).kernels
+    assert kernel.compiled
+    assert kernel.runs == 2
+    assert Path(kernel.path).exists()
+    assert "compiled, 2 runs" in str(f.explain(x))
+
+
+def test_the_interpreter_is_only_used_when_asked_for():
+    f = rf.fuse(F.softmax, target="interpret")
+    x = normal(4, 9)
+    assert_contract(f(x), F.softmax, x, condition=4)
+    assert (f.stats.kernel_runs, f.stats.interpreter_runs, f.stats.compilations) == (0, 1, 0)
+    assert not f.explain(x).kernels[0].compiled
+
+
+def test_every_level_can_be_printed_and_run():
+    q, k, v = qkv((), 5, 9, 8, "float64")
+    lowered = fused("attention").lower(q, k, v)
+    wanted = F.attention(q, k, v)
+    np.testing.assert_allclose(lowered.trace.run({"q": q, "k": k, "v": v}), wanted, rtol=1e-12)
+    for level in (lowered.trace, lowered.term, lowered.partition, lowered.fusion, lowered.plan, lowered.tiles):
+        assert len(str(level).splitlines()) > 1
+    assert "rf_" in lowered.source("c")
+    with pytest.raises(ValueError, match="no printer"):
+        lowered.source("fortran")
+
+
+def test_results_keep_their_structure_and_go_to_out():
+    def both(x):
+        m = x.max(axis=-1, keepdims=True)
+        e = np.exp(x - m)
+        return {"weights": e / e.sum(-1, keepdims=True), "lse": (np.log(e.sum(-1)) + m[..., 0], m)}
+
+    x = normal(5, 12)
+    got, want = rf.fuse(both)(x), both(x)
+    np.testing.assert_allclose(got["weights"], want["weights"], rtol=1e-14)
+    np.testing.assert_allclose(got["lse"][0], want["lse"][0], rtol=1e-14)
+    np.testing.assert_array_equal(got["lse"][1], want["lse"][1])
+    out = np.zeros((24, 5)).T[:, ::2]
+    assert fused("softmax")(x, out=out) is out
+    np.testing.assert_allclose(out, F.softmax(x), rtol=1e-14)
+
+
+@pytest.mark.parametrize("layout", ["transposed", "strided", "negative", "broadcast", "offset"])
+@pytest.mark.parametrize("name", ["softmax", "logsumexp", "variance"])
+def test_any_memory_layout(name, layout):
+    base = normal(40, 40, dtype="float32")
+    x = {
+        "transposed": base.T,
+        "strided": base[::3, ::2],
+        "negative": base[::-1, ::-1],
+        "broadcast": np.broadcast_to(base[:, :1], (40, 40)),
+        "offset": base[1:, 3:],
+    }[layout]
+    assert_contract(fused(name)(x), getattr(F, name), x, condition=4)
+
+
+def test_inputs_are_not_changed():
+    x = normal(5, 50)
+    kept = x.copy()
+    fused("softmax")(x)
+    np.testing.assert_array_equal(x, kept)
+
+
+def test_python_scalars_are_run_time_arguments():
+    def scaled(x, scale):
+        s = x * scale
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    f, x = rf.fuse(scaled), normal(3, 8, dtype="float32")
+    for scale in (0.5, 2.0, -3.0):
+        assert_contract(f(x, scale), scaled, x, scale, condition=8)
+    assert f.stats.compilations == 1
+
+
+def test_static_arguments_are_part_of_the_program():
+    def spread(x, axis):
+        return ((x - x.mean(axis=axis, keepdims=True)) ** 2).mean(axis=axis)
+
+    f, x = rf.fuse(spread, static_argnames="axis"), normal(6, 7)
+    np.testing.assert_allclose(f(x, axis=0), spread(x, 0), rtol=1e-13)
+    np.testing.assert_allclose(f(x, 1), spread(x, 1), rtol=1e-13)
+    assert f.stats.derivations == 2
+
+
+def test_methods_can_be_fused():
+    class Scaler:
+        scale = 2.0
+
+        @rf.fuse(static_argnames="self")
+        def weights(self, x):
+            e = np.exp(self.scale * (x - x.max(-1, keepdims=True)))
+            return e / e.sum(-1, keepdims=True)
+
+    x = normal(3, 5)
+    np.testing.assert_allclose(Scaler().weights(x), F.softmax(2 * x), rtol=1e-14)
+
+
+def test_threads_may_call_at_once():
+    f = rf.fuse(F.softmax)
+    inputs = [normal(64, 100 + i, seed=i) for i in range(8)]
+    results = [None] * 8
+
+    def work(i):
+        for _ in range(5):
+            results[i] = f(inputs[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for x, r in zip(inputs, results, strict=True):
+        np.testing.assert_allclose(r, F.softmax(x), rtol=1e-13)
+    assert f.stats.compilations == 1
+
+
+def test_the_same_bits_on_repeat():
+    q, k, v = qkv((3,), 50, 70, 16, "float32")
+    f = fused("attention")
+    first = f(q, k, v)
+    for _ in range(3):
+        np.testing.assert_array_equal(f(q, k, v), first)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"target": "fortran"}, "target='fortran' is not one of"),
+    ({"numerics": "sloppy"}, "numerics='sloppy'"),
+    ({"empty": "one"}, "empty='one'"),
+    ({"require": "two-pass"}, "require='two-pass'"),
+    ({"acc_dtype": "float16"}, "acc_dtype='float16'"),
+])
+def test_unknown_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        rf.fuse(F.softmax, **options)
+
+
+def test_wrong_arguments_are_named():
+    f = fused("attention")
+    q, k, v = qkv((), 5, 9, 8, "float64")
+    with pytest.raises(rf.errors.ShapeError, match="9|10"):
+        f(q, k, normal(10, 8))
+    with pytest.raises(rf.errors.DTypeError, match="argument 'q'"):
+        f(q.astype(object), k, v)
+    with pytest.raises(rf.errors.DTypeError, match="argument 'x'"):
+        fused("softmax")(np.zeros((2, 2), complex))
+    with pytest.raises(TypeError, match="missing a required argument"):
+        f(q, k)
+    with pytest.raises(rf.errors.ShapeError, match="out"):
+        fused("softmax")(normal(3, 4), out=np.zeros((3, 5)))
+    with pytest.raises(rf.errors.DTypeError, match="out has dtype float32"):
+        fused("softmax")(normal(3, 4), out=np.zeros((3, 4), "float32"))
+    frozen = np.zeros((3, 4))
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="not writable"):
+        fused("softmax")(normal(3, 4), out=frozen)
+
+
+def test_closures_are_captured_and_guarded():
+    def make(scale):
+        def f(x):
+            e = np.exp((x - x.max(-1, keepdims=True)) * scale)
+            return e / e.sum(-1, keepdims=True)
+
+        return f
+
+    x = normal(3, 5)
+    for scale in (1.0, 3.0):
+        np.testing.assert_allclose(rf.fuse(make(scale))(x), make(scale)(x), rtol=1e-13)

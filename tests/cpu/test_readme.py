@@ -1,0 +1,37 @@
+"""The README: its example prints what it says, and what it points to exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
+    found = re.search(r"```python\n(.*?)```.*?```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert found is not None
+    script = tmp_path / "example.py"
+    script.write_text(found[1])
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout == found[2]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_in_the_text_exist(page: Path) -> None:
+    named = re.findall(
+        r"`((?:redfuser|rules|extract|codegen|docs|examples|tests|benchmarks|\.ci)/[\w./]*)`", page.read_text()
+    )
+    missing = [path for path in named if not (ROOT / path).exists()]
+    assert not missing
+
+
+def test_the_commands_of_the_readme_are_the_documented_ones() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "pip install '.[cli]' && redfuser demo" in text
+    assert "pip install '.[test]' && pytest" in text
