@@ -62,12 +62,16 @@ def levels_of(flat: Flat, names: tuple[str, ...]) -> list[Level]:
     """The levels of one pass. Pivots are known up front; results of other passes are final: neither adds a level."""
     own = {a.name: a for a in flat.accumulators if a.name in names and a.monoid != PIVOT}
     dependencies = {d.name: d for d in flat.dependencies}
+    number = flat.passes.index(names)
+    unknown = {n for p in flat.passes[number + 1 :] for n in p}
     memo: dict[str, int] = {}
 
     def level(name: str) -> int:
-        """-1 for what is known before the pass."""
+        """-1 for what is known before the pass, the number of accumulators for what only a later pass knows."""
         if name not in memo:
-            if name in own:
+            if name in unknown:
+                memo[name] = len(flat.accumulators)
+            elif name in own:
                 memo[name] = 1 + max((level(r) for r in refs(own[name].body)), default=-1)
             elif name in dependencies:
                 memo[name] = max((level(r) for r in refs(dependencies[name].expr)), default=-1)
@@ -151,7 +155,7 @@ class Row:
                 env = env.at(**{stream or "": Const(0)})
             inner.append(Set(cell, self.lower(a.body, env)))
             out += [Set(cell, Const(0.0)), If(op("gt", length, 0), tuple(inner))]
-            self.env.values[a.name] = cell
+            self.env.values[a.name] = self.let(out, f"{a.name}_value", cell, cell.buf.dtype)
         return out
 
     def guard(self, out: list[Stmt], a: Accumulator, value: Expr) -> None:
@@ -174,7 +178,9 @@ class Row:
         env = self.env
         if self.materialise is not None:
             env = self.materialise(out, lo, hi)
-        reds, puts, values = [], [], {}
+        reds: list[Red] = []
+        puts: list[Put] = []
+        values: dict[str, Expr] = {}
         for a in level.accumulators:
             if a.name in self.vectors:
                 v = self.vectors[a.name]
@@ -188,7 +194,9 @@ class Row:
                 reds.append(Red(var.name, a.monoid, body))
                 values[a.name] = var
             else:
-                values[a.name] = _repeated(a.monoid, self.lower(a.body, env), op("sub", hi, lo))
+                values[a.name] = _repeated(
+                    a.monoid, self.lower(a.body, env), hi if lo == Const(0) else op("sub", hi, lo)
+                )
         if reds or puts:
             stored = {p.expr: p.cell for p in puts}
             reds = [replace(r, expr=rewrite(r.expr, stored.get)) for r in reds]
@@ -272,18 +280,10 @@ class Row:
             if not (isinstance(x, Op) and x.fn in COSTLY) or any(y in lanes for y in walk(x)):
                 return None
             if x not in memo:
-                memo[x] = self.let(out, "factor", x, self.scalar_dtype(x))
+                memo[x] = self.let(out, "factor", x, self.names.dtype_of(x, self.space.compute))
             return memo[x]
 
         return rewrite(e, leaf)
-
-    def scalar_dtype(self, e: Expr) -> str:
-        """float64 as soon as a float64 scalar takes part, else the compute dtype."""
-        for x in walk(e):
-            wide_cell = isinstance(x, At) and x.buf.home != "global" and x.buf.dtype == "float64"
-            if wide_cell or (isinstance(x, Var) and self.names.dtypes.get(x.name) == "float64"):
-                return "float64"
-        return self.space.compute
 
     def _moved(self, corrections: list[Expr], later: Expr) -> Expr:
         """Corrections that hang on extrema only are skipped while those stand still; others only on the first block.

@@ -17,8 +17,8 @@ def build(plan: Plan) -> Kernel:
     shared: tuple[Buf, ...] = ()
     if plan.strategy == "tiles":
         phases, shared = build_tiles(space)
-    elif plan.strategy == "rows":
-        phases = build_rows(space)
+    elif plan.strategy in ("rows", "columns"):
+        phases, shared = build_rows(space)
     else:
         phases = build_elementwise(space, space.flat.outs)
     phases += _empty_stream(space)

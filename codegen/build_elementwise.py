@@ -9,7 +9,7 @@ from redfuser.codegen.indexing import ceil_div, product, typed, unravel_sizes
 from redfuser.codegen.lower import Env, Space
 from redfuser.codegen.materialise import Materialiser
 from redfuser.codegen.names import Names
-from redfuser.codegen.nodes import At, For, LetInt, Phase, Put, Set, Stmt, Sweep
+from redfuser.codegen.nodes import At, Buf, For, LetInt, Phase, Put, Set, Stmt, Sweep
 from redfuser.codegen.passes.hoist import hoist
 from redfuser.codegen.passes.prune import prune
 from redfuser.codegen.passes.unroll import unroll
@@ -36,23 +36,25 @@ def _phase(space: Space, o: Out, when: Expr | None) -> Phase:
     axes = {a: places[a] for a, _ in outer}
     body: list[Stmt] = list(before)
     row = Row(space, names, Env(axes), "", lambda n: At(space.outs[o.name]))
+    scratch: list[Buf] = []
     if lane_axis is None:
-        scratch = _scalar_output(row, o, body)
+        _scalar_output(row, o, body, scratch)
     else:
-        scratch = _row_output(row, o, lane_axis, places["chunk"], body)
+        _row_output(row, o, lane_axis, places["chunk"], body, scratch)
     cleaned = unroll(prune(hoist(tuple(body), names, space.compute)), space.plan.profile, space.compute)
     total = product([extent for _, extent in (*outer, *chunks)])
-    return Phase(For(task.name, Const(0), total, Const(1), cleaned, "task"), tuple(scratch.scratch), when)
+    length = space.size(lane_axis) if lane_axis is not None else Const(1)
+    grab = op("max", op("idiv", CHUNK, op("max", length, 1)), 1)  # short rows: many tasks at a time
+    return Phase(For(task.name, Const(0), total, grab, cleaned, "task"), tuple(scratch), when)
 
 
-def _scalar_output(row: Row, o: Out, body: list[Stmt]) -> Materialiser:
-    inner = Materialiser(row, "", ())
+def _scalar_output(row: Row, o: Out, body: list[Stmt], scratch: list[Buf]) -> None:
+    inner = Materialiser(row, "", (), scratch)
     value = row.lower(o.expr, inner.env(body, Const(0), Const(1)))
     body.append(Set(At(row.space.outs[o.name]), typed(value, o.dtype, row.names, row.space.compute)))
-    return inner
 
 
-def _row_output(row: Row, o: Out, lane_axis: str, chunk: Expr, body: list[Stmt]) -> Materialiser:
+def _row_output(row: Row, o: Out, lane_axis: str, chunk: Expr, body: list[Stmt], scratch: list[Buf]) -> None:
     """Sweep one chunk of a row of the output."""
     space, names = row.space, row.names
     lo, hi = names.integer("lo"), names.integer("hi")
@@ -61,11 +63,8 @@ def _row_output(row: Row, o: Out, lane_axis: str, chunk: Expr, body: list[Stmt])
     row.env.axes[lane_axis] = lane
     end = op("min", op("add", lo, CHUNK), space.size(lane_axis))
     body += [LetInt(lo.name, op("mul", chunk, CHUNK)), LetInt(hi.name, end)]
-    inner = Materialiser(row, lane_axis, (Const(CHUNK + 64),))
+    inner = Materialiser(row, lane_axis, (Const(CHUNK + 64),), scratch)
     env = inner.env(body, lo, hi) if reduces_in(o.expr) else row.env
     value = typed(row.lower(o.expr, env), o.dtype, names, space.compute)
     cell = At(space.outs[o.name], tuple(row.env.axes[a] for a in o.axes))
     body.append(Sweep(lane.name, lo, hi, (), (Put(cell, value, space.plan.rows.streaming_stores),)))
-    return inner
-
-

@@ -31,7 +31,8 @@ PACK_INDICES = ("l_", "c_")
 def check_kernel(kernel: Kernel) -> None:
     """Raise CheckError unless `kernel` is well formed.
 
-    Names are bound once per phase (loop variables: never inside their own loop) and before use; buffers are declared, read and written at their rank, and
+    Names are bound once per phase (loop variables: never inside their own loop) and before use;
+    buffers are declared, read and written at their rank, and
     inputs are never written; every expression has the type its place asks for; operands of matrix products are
     padded to the register tile and packed panels are as wide as it.
     """

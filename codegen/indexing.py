@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from redfuser.codegen.kinds import BOOL, as_number, as_truth, kind_of
-from redfuser.codegen.lower import Space
 from redfuser.codegen.names import Names
-from redfuser.codegen.nodes import At, LetInt, Stmt
+from redfuser.codegen.nodes import LetInt, Stmt
 from redfuser.extract.algebra import affine, from_affine
-from redfuser.ir import Const, Expr, Var, op, walk
+from redfuser.ir import Const, Expr, op
 
 
 def product(factors: Sequence[Expr]) -> Expr:
@@ -56,20 +55,8 @@ def unravel_sizes(
     return out, positions
 
 
-def unravel(
-    space: Space, names: Names, index: Expr, axes: Iterable[str]
-) -> tuple[list[Stmt], dict[str, Expr]]:
-    """Split a task number into the positions of parallel axes."""
-    return unravel_sizes(names, index, [(a, space.size(a)) for a in axes])
-
-
 def typed(value: Expr, dtype: str, names: Names, compute: str) -> Expr:
     """`value` as something that may be stored to a buffer of `dtype`: truth values and numbers do not mix."""
     if dtype == "bool":
         return as_truth(value, names.kinds)
     return as_number(value, names.kinds, compute) if kind_of(value, names.kinds) == BOOL else value
-
-
-def cells(e: Expr) -> Iterator[At]:
-    """The buffer elements an expression reads."""
-    return (x for x in walk(e) if isinstance(x, At))

@@ -21,9 +21,8 @@ class Materialiser:
     `extent` is the shape of a scratch row; `scratch` collects the buffers that were needed.
     """
 
-    def __init__(self, row: Row, stream: str, extent: tuple[Expr, ...]) -> None:
-        self.row, self.stream, self.extent = row, stream, extent
-        self.scratch: list[Buf] = []
+    def __init__(self, row: Row, stream: str, extent: tuple[Expr, ...], scratch: list[Buf]) -> None:
+        self.row, self.stream, self.extent, self.scratch = row, stream, extent, scratch
         self.done: dict[tuple[Reduce, tuple[object, ...]], Expr] = {}
         self.range: tuple[Expr, Expr] | None = None
 
@@ -57,9 +56,7 @@ class Materialiser:
         var = names.integer(e.axis)
         truth = e.monoid in ("any", "all")
         inner: list[Stmt] = []
-        nested = replace(
-            env.at(**{e.axis: var}), reduce=lambda r, place: self._scalar(r, place, inner)
-        )
+        nested = replace(env.at(**{e.axis: var}), reduce=lambda r, place: self._scalar(r, place, inner))
         body = self.row.lower(e.body, nested)
         if not truth and kind_of(body, names.kinds) == BOOL:
             body = Cast(compute, body)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from redfuser.codegen.kinds import INT, dtype_kind
-from redfuser.ir import Var
+from redfuser.codegen.kinds import BOOL, INT, dtype_kind, kind_of
+from redfuser.codegen.nodes import At
+from redfuser.ir import Expr, Var, walk
 
 RESERVED = ("i_", "j_", "k_", "l_", "c_")
 """Index variables of matrix products and packing."""
@@ -38,6 +39,16 @@ class Names:
         name = self.fresh(base)
         self.dtypes[name] = dtype
         return Var(name)
+
+    def dtype_of(self, e: Expr, compute: str) -> str:
+        """Dtype of a scalar expression: float64 as soon as a float64 scalar takes part, bool for truth values."""
+        if kind_of(e, self.kinds) == BOOL:
+            return "bool"
+        for x in walk(e):
+            wide_cell = isinstance(x, At) and x.buf.home != "global" and x.buf.dtype == "float64"
+            if wide_cell or (isinstance(x, Var) and self.dtypes.get(x.name) == "float64"):
+                return "float64"
+        return compute
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -115,7 +115,7 @@ class Red(Node):
 
 @node
 class Put(Node):
-    """Within a Sweep: store `expr` to `cell`. `stream` asks for non-temporal stores. `cell` may use the lane variable."""
+    """Within a Sweep: store `expr` to `cell`, which uses the lane variable. `stream` asks for non-temporal stores."""
 
     cell: At
     expr: Expr

@@ -55,7 +55,11 @@ class Operand:
     def panels(self, name: str) -> Buf:
         """Workspace [batch..., panel, depth, lane of the panel]."""
         outer = tuple(self.space.size(a) for a in self.batch)
-        inner = (ceil_div(self.space.size(self.lane), self.width), self.space.size(self.depth), Const(self.width))
+        inner = (
+            ceil_div(self.space.size(self.lane), self.width),
+            self.space.size(self.depth),
+            Const(self.width),
+        )
         return Buf(name, (*outer, *inner), "shared", self.space.compute)
 
     def in_panels(self, buf: Buf, positions: dict[str, Expr]) -> Cell:
@@ -75,12 +79,10 @@ class Operand:
         before, positions = unravel_sizes(names, task, dims)
         first = names.integer("first")
         body: list[Stmt] = [*before, LetInt(first.name, op("mul", positions["group"], group))]
+        ends: tuple[Expr, Expr] = (Const(0), panels)
+        row, count = op("add", first, DEPTH), op("min", op("sub", depth, first), group)
         if long_lanes:
-            ends, offset, count = (first, op("min", op("add", first, group), panels)), Const(0), depth
-        else:
-            ends, offset = (Const(0), panels), first
-            count = op("min", op("sub", depth, first), group)
-        row = op("add", offset, DEPTH)
+            ends, row, count = (first, op("min", op("add", first, group), panels)), DEPTH, depth
         target = self.in_panels(buf, positions)(LANE, row)
         body.append(Pack(target, self.in_place(positions)(LANE, row), *ends, lanes, count, self.width))
         total = product([extent for _, extent in dims])
@@ -91,7 +93,9 @@ class Operand:
     def block_buffer(self, name: str, block: int) -> Buf:
         """Scratch for the panels of one block of lanes."""
         depth = self.space.size(self.depth)
-        return Buf(name, (Const(-(-block // self.width)), depth, Const(self.width)), "local", self.space.compute)
+        return Buf(
+            name, (Const(-(-block // self.width)), depth, Const(self.width)), "local", self.space.compute
+        )
 
     def in_block(self, buf: Buf, start: Expr) -> Cell:
         """Elements of the block's panels; `start` is the lane the block begins with."""

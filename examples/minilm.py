@@ -109,8 +109,10 @@ class Model:
         return ids, np.array([e.attention_mask for e in encoded], dtype=bool)
 
     def linear(self, x: Array, name: str) -> Array:
-        """x W^T + b with the weights called `name`."""
-        return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
+        """x W^T + b with the weights called `name`; one matrix product for all texts."""
+        weight = self.weights[f"{name}.weight"]
+        product = x.reshape(-1, x.shape[-1]) @ weight.T + self.weights[f"{name}.bias"]
+        return product.reshape(*x.shape[:-1], weight.shape[0])
 
     def norm(self, x: Array, name: str, f: Functions) -> Array:
         """Layer normalisation with the weights called `name`."""
@@ -236,7 +238,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("query", nargs="?", default="May I change a dictionary while iterating over it?")
     parser.add_argument("--plain", action="store_true", help="run the NumPy functions only, without redfuser")
-    parser.add_argument("--texts", type=int, default=48, help="how many paragraphs to embed (default 48)")
+    parser.add_argument("--texts", type=int, default=24, help="how many paragraphs to embed (default 24)")
     options = parser.parse_args(argv)
     try:
         model = load_model()

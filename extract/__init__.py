@@ -6,7 +6,8 @@ Scheduling decisions: device profiles, formulas, roles of axes, the plan.
 if __name__ != "redfuser.extract":
     raise ImportError("import redfuser.extract, not the bare folder name extract")
 
-from redfuser.extract.plan import Options, Plan, plan
+from redfuser.extract.decisions import Options
+from redfuser.extract.plan import Plan, plan
 from redfuser.extract.profile import Profile
 
 __all__ = ["Options", "Plan", "Profile", "plan"]

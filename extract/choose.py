@@ -49,14 +49,32 @@ def whole_row_limit(profile: Profile, itemsize: int, streams: int) -> int:
     return profile.l2 // 4 // (itemsize * (max(1, streams) + 1))
 
 
+COLUMNS = 1024
+"""Columns of a tile of the column schedule: their state arrays stay in the level-1 cache."""
+
+
+def column_block(profile: Profile, itemsize: int, streams: int, columns: int) -> int:
+    """Stream elements per block of columns: the inputs in a quarter of the level-2 cache.
+
+    Lanes on the contiguous axis instead of the strided stream: 7 to 12x on reductions over axis 0.
+    """
+    return max(8, profile.l2 // 4 // (itemsize * max(1, streams) * columns))
+
+
 def streaming_stores(profile: Profile, total_bytes: int) -> bool:
     """Non-temporal stores pay when inputs and outputs together exceed the last-level cache (1.12 to 1.5x)."""
     return total_bytes > profile.llc
 
 
-def rows_per_grab(profile: Profile, rows: int, length: int) -> int:
-    """Rows a thread takes at a time: 16 grabs per thread, and never more than 2**18 elements in one grab."""
-    return max(1, min(rows // (profile.threads * 16), 2**18 // max(1, length)))
+SPLIT_BEYOND = 2**16
+"""Streams up to this length are not worth a second phase."""
+CHUNK = 2**16
+"""Stream elements per task of a split: a merge of two states costs as much as some hundred elements."""
+
+
+def few_rows(profile: Profile) -> int:
+    """With fewer rows than this, threads would idle: the stream is split as well."""
+    return 2 * profile.threads if profile.threads > 1 else 0
 
 
 def register_tile(profile: Profile, lanes: int, rows: int, widths: tuple[int, ...]) -> tuple[int, int]:
@@ -64,7 +82,7 @@ def register_tile(profile: Profile, lanes: int, rows: int, widths: tuple[int, ..
 
     Most useful multiply-adds per load: `rows * vectors / (rows + vectors)`, times the share of rows and of static
     lane axes (`widths`, in elements) that the tile does not pad, with all accumulators, one row of operands and one
-    broadcast in fewer than all registers. Gives 6 x 2 for many rows, 4 x 2 for four, 3 x 3 for a width of 40.
+    broadcast in fewer than all registers. Gives 6 x 2 for many rows, 4 x 2 for four, 3 x 3 for a width of 24.
     A spilling tile costs 1.3 to 2x, a padded one its padding.
     """
     best = (0.0, 0, 1, 1)

@@ -11,7 +11,24 @@ from dataclasses import dataclass, replace
 
 from redfuser.derive.fusion import Accumulator, FusedCascade
 from redfuser.errors import CheckError
-from redfuser.ir import MONOIDS, Axis, Cast, Const, Expr, Let, Load, New, Old, Out, Ref, Tensor, refs, rename_axes, rewrite
+from redfuser.ir import (
+    MONOIDS,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Let,
+    Load,
+    New,
+    Old,
+    Op,
+    Out,
+    Ref,
+    Tensor,
+    refs,
+    rename_axes,
+    rewrite,
+)
 from redfuser.ir.interpret import numpy_dtype
 
 Definition = tuple[tuple[str, ...], Expr]
@@ -80,7 +97,7 @@ def flatten(fused: FusedCascade, compute: str) -> Flat:
         c.tensors,
         tuple(Accumulator(a.name, a.monoid, inline.of_state(a.body), a.axes) for a in fused.accumulators),
         tuple(Let(d.name, d.axes, inline.of_state(d.expr)) for d in fused.dependencies),
-        fused.corrections,
+        _without_pivot_moves(fused),
         tuple(Out(o.name, o.axes, inline.of_results(o.expr), o.dtype) for o in c.outs),
         passes,
         _empty_outputs(fused),
@@ -97,22 +114,57 @@ def _empty_outputs(fused: FusedCascade) -> tuple[Out, ...]:
     c = fused.cascade
     if any(r.monoid in ("max", "min") for r in c.reductions):
         return ()
-    derived = {name for name, e in fused.epilogue if e != Ref(name, c.reduction(name).axes)}
+    derived = {r.name for r in c.reductions if dict(fused.epilogue)[r.name] != Ref(r.name, r.axes)}
     identities = {r.name: Const(float(MONOIDS[r.monoid].identity)) for r in c.reductions}
     return tuple(
-        Out(o.name, o.axes, rewrite(o.expr, lambda x: identities.get(x.name) if isinstance(x, Ref) else None), o.dtype)
+        Out(
+            o.name,
+            o.axes,
+            rewrite(o.expr, lambda x: identities.get(x.name) if isinstance(x, Ref) else None),
+            o.dtype,
+        )
         for o in c.outs
         if c.axis not in o.axes and refs(o.expr) & derived and refs(o.expr) <= set(identities)
     )
+
+
+def _without_pivot_moves(fused: FusedCascade) -> tuple[tuple[str, Expr], ...]:
+    """Corrections for a pivot that never moves: a kernel reads it before the stream, the same for every part.
+
+    Old(pivot) - New(pivot) is 0; what that leaves unchanged needs no correction at all.
+    """
+    pivots = {a.name for a in fused.accumulators if a.monoid == "first"}
+    if not pivots:
+        return fused.corrections
+    simplified = ((name, rewrite(e, lambda x: _settled(x, pivots))) for name, e in fused.corrections)
+    return tuple((name, e) for name, e in simplified if e != Old(name) and name not in pivots)
+
+
+def _settled(e: Expr, pivots: set[str]) -> Expr | None:
+    """One step of x - x = 0, 0 + x = x, 0 * x = 0 where x involves a pivot."""
+    if isinstance(e, Old) and e.name in pivots:
+        return New(e.name)
+    if not isinstance(e, Op) or e.fn not in ("add", "sub", "mul"):
+        return None
+    a, b = e.args
+    zeros = [isinstance(x, Const) and x.value == 0 for x in e.args]
+    if e.fn == "sub" and a == b and isinstance(a, New):
+        return Const(0)
+    if e.fn == "mul" and any(zeros):
+        return Const(0)
+    if e.fn == "add" and any(zeros):
+        return b if zeros[0] else a
+    return a if e.fn == "sub" and zeros[1] else None
 
 
 class _Inliner:
     """Expands names; references to state are tagged so that they are never taken for results of the same name."""
 
     def __init__(self, fused: FusedCascade) -> None:
-        self.state = {x.name for x in (*fused.accumulators, *fused.dependencies)}
+        self.state = {a.name for a in fused.accumulators} | {d.name for d in fused.dependencies}
         self.producers: dict[str, Definition] = {p.name: (p.axes, p.expr) for p in fused.cascade.producers}
-        axes = {r.name: r.axes for r in fused.cascade.reductions}
+        axes = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies}
+        axes |= {r.name: r.axes for r in fused.cascade.reductions}
         self.results: dict[str, Definition] = {}
         for name, e in fused.epilogue:
             self.results[name] = axes[name], self.of_state(e)

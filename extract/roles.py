@@ -13,7 +13,7 @@ from redfuser.derive.fusion import Accumulator
 from redfuser.extract.algebra import reads_state, reduces_in, split_factor
 from redfuser.extract.flatten import Flat
 from redfuser.extract.masks import Bound, peel_masks
-from redfuser.ir import Const, Expr, Load, Old, Op, Reduce, Ref, children, free_axes, refs, substitute, walk
+from redfuser.ir import Const, Expr, Load, Old, Op, Reduce, children, free_axes, refs, substitute, walk
 from redfuser.ir.term import base_axis
 
 
@@ -92,7 +92,8 @@ def tile_roles(flat: Flat, sizes: Mapping[str, int], layouts: Mapping[str, str |
 
 
 def _parallel_axes(flat: Flat, lanes: set[str]) -> list[str]:
-    used = {a for x in (*flat.accumulators, *flat.outs) for a in x.axes} - lanes - {flat.stream or ""}
+    used = {a for x in flat.accumulators for a in x.axes} | {a for o in flat.outs for a in o.axes}
+    used -= {*lanes, flat.stream or ""}
     return [a.name for a in flat.axes if a.name in used]
 
 
@@ -220,8 +221,3 @@ def _check_corrections(flat: Flat, vectors: set[str]) -> None:
     for a in flat.accumulators:
         if a.monoid == "first" and reduces_in(a.body):
             raise NoTiles(f"the pivot {a.name} is the value of a contraction")
-
-
-def state_read(e: Expr) -> frozenset[str]:
-    """Names of accumulators and dependencies read by `e`."""
-    return frozenset(x.name for x in walk(e) if isinstance(x, Ref))

@@ -18,13 +18,13 @@ from redfuser.rules import (
     masks,
     powers,
     requantize,
+    telescoping,
     trigonometry,
 )
-from redfuser.rules import online as _online
 from redfuser.rules.check import Check, check_rule
 from redfuser.rules.language import Fact, Rule, RuleSet, fact, rule, ruleset
 
-online = ruleset("online", _online.RULES)
+online = ruleset("online", telescoping.RULES)
 """The update step; without it no correction can be found."""
 
 GROUPS: dict[str, RuleSet] = {
@@ -33,7 +33,7 @@ GROUPS: dict[str, RuleSet] = {
         ("identity", identity.RULES), ("distributivity", distributivity.RULES), ("counting", counting.RULES),
         ("exponential", exponential.RULES), ("logarithm", logarithm.RULES), ("powers", powers.RULES),
         ("trigonometry", trigonometry.RULES), ("extrema", extrema.RULES), ("masks", masks.RULES),
-        ("bounds", bounds.RULES), ("online", _online.RULES),
+        ("bounds", bounds.RULES), ("online", telescoping.RULES),
     )
 }
 """Group name -> its exact laws."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from redfuser.ir import Expr, Size
+from redfuser.ir import Expr, Size, op
 from redfuser.rules.language import (
     STREAM,
     Condition,
@@ -118,13 +118,25 @@ def positive_min(a: Expr) -> Condition:
 @fact(where=[positive("a")])
 def positive_larger(a: Expr, b: Expr) -> Condition:
     """a > 0 gives max(a, b) > 0"""
-    return positive(np.maximum(a, b))
+    return positive(op("max", a, b))
+
+
+@fact(where=[positive("b")])
+def positive_larger_right(a: Expr, b: Expr) -> Condition:
+    """b > 0 gives max(a, b) > 0"""
+    return positive(op("max", a, b))
+
+
+@fact(where=[nonnegative("b")])
+def nonnegative_larger_right(a: Expr, b: Expr) -> Condition:
+    """b >= 0 gives max(a, b) >= 0"""
+    return nonnegative(op("max", a, b))
 
 
 @fact(where=[nonnegative("a")])
 def nonnegative_larger(a: Expr, b: Expr) -> Condition:
     """a >= 0 gives max(a, b) >= 0"""
-    return nonnegative(np.maximum(a, b))
+    return nonnegative(op("max", a, b))
 
 
 @fact()
@@ -208,7 +220,9 @@ def nonpositive_scaled(a: Expr, f: Expr) -> Condition:
 RULES = (
     positive_number, nonnegative_number, nonzero_number, positive_is_nonzero, positive_is_nonnegative, positive_exp,
     positive_exp2, positive_length, positive_product, positive_sum, positive_inverse, positive_root, positive_total,
-    positive_max, positive_min, positive_larger, nonnegative_larger, nonnegative_abs, nonnegative_square, nonnegative_fourth_power,
+    positive_max, positive_min, positive_larger, positive_larger_right,
+    nonnegative_larger, nonnegative_larger_right, nonnegative_abs, nonnegative_square,
+    nonnegative_fourth_power,
     nonnegative_sixth_power, nonnegative_product, nonnegative_sum, nonnegative_total, nonnegative_max,
     nonnegative_inverse, nonzero_product, nonzero_inverse, ordered_difference, nonpositive_scaled,
 )

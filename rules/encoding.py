@@ -58,7 +58,8 @@ def _signature() -> str:
              "(Red String String E)", "(Sel E E E)", "(F1 String E)", "(F2 String E E)"]
     lines = ["(sort Axes (Set String))", f"(datatype E {' '.join(nodes)})",
              *(f"(relation {r} ({'E E' if r in ('leq', 'changes') else 'E'}))" for r in RELATIONS.values()),
-             "(relation leafy (E))", "(relation negleaf (E))", "(relation given (E))", "(function fv (E) Axes :merge (set-intersect old new))",
+             "(relation leafy (E))", "(relation negleaf (E))", "(relation given (E))",
+             "(function fv (E) Axes :merge (set-intersect old new))",
              "(ruleset analysis)"]
 
     def axes(pattern: str, premises: str, value: str) -> None:
@@ -243,7 +244,7 @@ def law_text(law: Law, ruleset: str) -> str:
 
 
 def theory(rules: RuleSet) -> tuple[str, dict[str, str]]:
-    """Text of the whole theory, and law name -> the ruleset it lives in (one each, so that laws can be switched off)."""
+    """Text of the whole theory, and law name -> its ruleset (one each, so that laws can be switched off)."""
     rulesets = {law.name: f"law{i}" for i, law in enumerate(rules)}
     lines = [_signature()]
     for law in rules:

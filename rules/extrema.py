@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.ir import Expr
+from redfuser.ir import Expr, op
 from redfuser.rules.language import Condition, Max, Min, Rule, nonnegative, positive, rule
 
 
@@ -50,19 +50,19 @@ def min_of_negative(a: Expr) -> tuple[Expr, Expr]:
 @rule("exact", free_of="f", varying="a")
 def max_of_distance(a: Expr, f: Expr) -> tuple[Expr, Expr]:
     """max |a + f| is reached where a is largest or smallest"""
-    return Max(abs(a + f)), np.maximum(Max(a) + f, -(Min(a) + f))
+    return Max(abs(a + f)), op("max", Max(a) + f, -(Min(a) + f))
 
 
 @rule("exact", free_of="f", varying="a")
 def max_with(a: Expr, f: Expr) -> tuple[Expr, Expr]:
     """max over the stream of max(a, f) = max(max a, f)"""
-    return Max(np.maximum(a, f)), np.maximum(Max(a), f)
+    return Max(op("max", a, f)), op("max", Max(a), f)
 
 
 @rule("exact", free_of="f", varying="a")
 def min_with(a: Expr, f: Expr) -> tuple[Expr, Expr]:
     """min over the stream of min(a, f) = min(min a, f)"""
-    return Min(np.minimum(a, f)), np.minimum(Min(a), f)
+    return Min(op("min", a, f)), op("min", Min(a), f)
 
 
 def _monotone(word: str, over: Callable[[Any], Expr], map_: np.ufunc, where: tuple[Condition, ...] = ()) -> Rule:

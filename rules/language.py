@@ -200,7 +200,8 @@ def _check_variables(name: str, variables: tuple[str, ...], *sides: Expr) -> Non
 
 
 def rule(truth: Truth, *, free_of: str = "", varying: str = "", where: Where = (), phase: Phase = "rewrite",
-         tolerance: float = 0.0, name: str | None = None, group: str | None = None) -> Callable[[Callable[..., Any]], Rule]:
+         tolerance: float = 0.0, name: str | None = None,
+         group: str | None = None) -> Callable[[Callable[..., Any]], Rule]:
     """Decorator: a function of pattern variables that returns `(left, right)` becomes a `Rule`.
 
     Parameters
@@ -218,7 +219,7 @@ def rule(truth: Truth, *, free_of: str = "", varying: str = "", where: Where = (
         without a docstring, without exactly two sides, or with variables that are no parameters.
     """
     if truth not in ("exact", "approximate"):
-        raise RuleError(f"argument 'truth' is {truth!r}; write @rule(\"exact\") or @rule(\"approximate\", tolerance=...)")
+        raise RuleError(f"argument 'truth' is {truth!r}; write @rule('exact') or @rule('approximate', tolerance=...)")
     if (truth == "approximate") != (tolerance > 0):
         raise RuleError("argument 'tolerance' is the relative error of an approximate rule, and of no other")
 

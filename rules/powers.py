@@ -97,4 +97,5 @@ def binomial(k: int) -> Rule:
 
 
 RULES = (inverse_product, inverse_inverse, square, raise_power, raise_power_right, power_of_product, root_of_product,
-         abs_of_product, abs_of_nonnegative, abs_of_nonpositive, square_of_abs, *(binomial(k) for k in range(2, MAX_POWER + 1)))
+         abs_of_product, abs_of_nonnegative, abs_of_nonpositive, square_of_abs,
+         *(binomial(k) for k in range(2, MAX_POWER + 1)))

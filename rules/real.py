@@ -18,7 +18,12 @@ Value = Any
 
 
 class Undefined(ArithmeticError):
-    """The expression has no real value here: 1/0, log of a number <= 0, root of a negative one, 0 * inf."""
+    """The expression has no real value here: 1/0, log of a number <= 0, root of a negative one. Or none that could be
+    computed in time: exponentials of huge numbers."""
+
+
+LARGEST_EXPONENT = 10**5
+LARGEST_ANGLE = 10**9
 
 
 def _context() -> Any:
@@ -48,11 +53,21 @@ def _scalar_ops(mp: Any) -> dict[str, Callable[..., Any]]:
             raise Undefined("power")
         return a**b
 
+    def bounded(f: Callable[[Any], Any], most: int) -> Callable[[Any], Any]:
+        def apply(a: Any) -> Any:
+            if abs(a) > most and not mp.isinf(a):
+                raise Undefined("argument too large")
+            return f(a)
+
+        return apply
+
     return {
         "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": div, "pow": power,
-        "max": max, "min": min, "neg": lambda a: -a, "abs": abs, "sign": mp.sign, "sqrt": sqrt, "exp": mp.exp,
-        "exp2": lambda a: mp.mpf(2) ** a, "expm1": mp.expm1, "log": log, "log2": lambda a: log(a) / mp.log(2),
-        "log1p": lambda a: log(1 + a), "tanh": mp.tanh, "sin": mp.sin, "cos": mp.cos, "floor": mp.floor,
+        "max": max, "min": min, "neg": lambda a: -a, "abs": abs, "sign": mp.sign, "sqrt": sqrt,
+        "exp": bounded(mp.exp, LARGEST_EXPONENT), "exp2": bounded(lambda a: mp.mpf(2) ** a, LARGEST_EXPONENT),
+        "expm1": bounded(mp.expm1, LARGEST_EXPONENT), "log": log, "log2": lambda a: log(a) / mp.log(2),
+        "log1p": lambda a: log(1 + a), "tanh": bounded(mp.tanh, LARGEST_EXPONENT),
+        "sin": bounded(mp.sin, LARGEST_ANGLE), "cos": bounded(mp.cos, LARGEST_ANGLE), "floor": mp.floor,
         "ceil": mp.ceil, "rint": mp.nint, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
         "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
         "and": lambda a, b: bool(a) and bool(b), "or": lambda a, b: bool(a) or bool(b), "not": lambda a: not a,

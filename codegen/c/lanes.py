@@ -20,11 +20,32 @@ from redfuser.ir import OPS, Cast, Const, Expr, Op, children, op
 VECTOR = {"real": "vec", "mask": "ints", "int": "ints", "long": "longs"}
 """Lane kind -> C vector type."""
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
-          "ne": "!=", "and": "&", "or": "|"}
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "and": "&",
+    "or": "|",
+}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-_FUNCTION = {"exp": "exponential", "exp2": "exponential2", "log": "logarithm", "sqrt": "square_root", "abs": "absolute",
-             "sign": "signum", "floor": "floor_of", "ceil": "ceil_of", "rint": "round_even"}
+_FUNCTION = {
+    "exp": "exponential",
+    "exp2": "exponential2",
+    "log": "logarithm",
+    "sqrt": "square_root",
+    "abs": "absolute",
+    "sign": "signum",
+    "floor": "floor_of",
+    "ceil": "ceil_of",
+    "rint": "round_even",
+}
 _INT_BITS = {"bool": 1, "int8": 7, "uint8": 8, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32}
 
 
@@ -43,7 +64,11 @@ class Cell:
     def at(self, position: str) -> str:
         """Address at a lane position."""
         assert self.step is not None
-        return f"{self.pointer} + {position}" if self.contiguous else f"{self.pointer} + ({position}) * {_step_text(self)}"
+        return (
+            f"{self.pointer} + {position}"
+            if self.contiguous
+            else f"{self.pointer} + ({position}) * {_step_text(self)}"
+        )
 
 
 def _step_text(cell: Cell) -> str:
@@ -184,7 +209,9 @@ class Lanes:
             c = self._affine(difference)
             if c is not None:
                 return self._compare_affine(difference, c, symbol)
-            kind = "int" if all(self.kind(x) in ("int", "mask") for x in e.args if not self._fits(x)) else "long"
+            kind = (
+                "int" if all(self.kind(x) in ("int", "mask") for x in e.args if not self._fits(x)) else "long"
+            )
             text = f"({self.value(a, kind)} {symbol} {self.value(b, kind)})"
             return text if kind == "int" else f"__builtin_convertvector({text}, ints)"
         return f"({self.value(a, 'real')} {symbol} {self.value(b, 'real')})"
@@ -245,7 +272,9 @@ class Lanes:
             return self.value(e.body, "mask")
         if own == "real":
             text = self.value(e.body, "real")
-            rounds = e.dtype in ("float16", "bfloat16") or (e.dtype == "float32" and self.ctx.kernel.compute == "float64")
+            rounds = e.dtype in ("float16", "bfloat16") or (
+                e.dtype == "float32" and self.ctx.kernel.compute == "float64"
+            )
             return f"round_{e.dtype}({bare(text)})" if rounds else text
         if is_real(self.ctx.types.of(e.body)):
             return f"__builtin_convertvector({self.value(e.body, 'real')}, {VECTOR[own]})"

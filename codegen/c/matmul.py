@@ -72,7 +72,7 @@ class MatMulPrinter:
         return _Stride(name, bare(self.scalars.integer(step)))
 
     def _require_unit(self, cell: At, index: str) -> None:
-        """Lanes must be neighbours in memory. An index that is not affine (a packed panel) is contiguous by contract."""
+        """Lanes must be neighbours in memory. An index that is not affine (packed panels) is so by contract."""
         step = self.ctx.addresses.step(cell, index)
         if step is not None and step != Const(1):
             raise CheckError(f"MatMul needs {cell.buf.name} contiguous along {index} (form {self.node.form})")
@@ -83,14 +83,20 @@ class MatMulPrinter:
         if self.node.form == "panel":
             strides = [*between_rows, self.a_depth, self.b_depth]
         else:
-            columns = [self._stride(self.node.b, COLUMN, "ldb"), self._stride(self.node.dst, COLUMN, "c_step")]
+            columns = [
+                self._stride(self.node.b, COLUMN, "ldb"),
+                self._stride(self.node.dst, COLUMN, "c_step"),
+            ]
             strides = [*between_rows, *(columns if self.node.nr > 1 else [])]
         return [s for s in strides if s.argument is not None]
 
     def _signature(self, name: str, rows: int, extra: str) -> str:
         n = self.node
-        params = [f"const {storage(n.a.buf.dtype)} *A", f"const {storage(n.b.buf.dtype)} *B",
-                  f"{storage(n.dst.buf.dtype)} *C"]
+        params = [
+            f"const {storage(n.a.buf.dtype)} *A",
+            f"const {storage(n.b.buf.dtype)} *B",
+            f"{storage(n.dst.buf.dtype)} *C",
+        ]
         params += [f"int64_t {s.text}" for s in self._strides(rows)]
         if self.depth is None:
             params.append("int64_t depth")
@@ -100,8 +106,11 @@ class MatMulPrinter:
         """A call of a micro-kernel for the tile at i_, j_ and the depths from `first` on."""
         n = self.node
         start: Expr = Text(first) if first != "0" else Const(0)
-        arguments = [self.scalars.pointer(n.a, DEPTH, start), self.scalars.pointer(n.b, DEPTH, start),
-                     self.scalars.pointer(n.dst)]
+        arguments = [
+            self.scalars.pointer(n.a, DEPTH, start),
+            self.scalars.pointer(n.b, DEPTH, start),
+            self.scalars.pointer(n.dst),
+        ]
         arguments += [s.argument for s in self._strides(rows) if s.argument is not None]
         if self.depth is None:
             arguments.append(depth)
@@ -115,7 +124,13 @@ class MatMulPrinter:
     def _scalar(self, text: str, dtype: str) -> str:
         if dtype in ("float16", "bfloat16"):
             return f"scalar_from_{dtype}({text})"
-        return f"({text} != 0)" if dtype == "bool" else text if dtype == self.ctx.kernel.compute else f"(real){text}"
+        return (
+            f"({text} != 0)"
+            if dtype == "bool"
+            else text
+            if dtype == self.ctx.kernel.compute
+            else f"(real){text}"
+        )
 
     @property
     def _padded_rows(self) -> bool:
@@ -159,8 +174,10 @@ class MatMulPrinter:
                 out.line(f"const {kind} *far = {self.scalars.pointer(cell)};")
                 out.line(f"const int64_t tiles = max_int((n_ + {tile - 1}) / {tile}, 1);")
                 out.line(f"const int64_t share = {total} / tiles;")
-                out.line(f"for (int64_t z_ = 0; z_ < share; z_ += {CACHE_LINE // ITEMSIZE[kind]}) "
-                         f"__builtin_prefetch(far + j_ / {tile} * share + z_, 0, 2);")
+                out.line(
+                    f"for (int64_t z_ = 0; z_ < share; z_ += {CACHE_LINE // ITEMSIZE[kind]}) "
+                    f"__builtin_prefetch(far + j_ / {tile} * share + z_, 0, 2);"
+                )
 
     # ---- panel form
 
@@ -171,7 +188,9 @@ class MatMulPrinter:
         partial = n.nr % self.lanes != 0 or not (self._padded_columns or self._never_partial(n.n, n.nr))
         ragged = not (self._padded_rows or self._never_partial(n.m, n.mr) or n.mr == 1)
         with out.block():
-            out.line(f"const int64_t m_ = {bare(self.scalars.integer(n.m))}, n_ = {bare(self.scalars.integer(n.n))};")
+            out.line(
+                f"const int64_t m_ = {bare(self.scalars.integer(n.m))}, n_ = {bare(self.scalars.integer(n.n))};"
+            )
             with out.block(f"for (int64_t j_ = 0; j_ < n_; j_ += {n.nr})"):
                 if n.ahead:
                     self._prefetch(n.nr)
@@ -227,8 +246,10 @@ class MatMulPrinter:
         with w.block(self._signature(name, rows, ", int columns" if masked else "")):
             if masked:
                 for q in vectors:
-                    w.line(f"const int n{q} = columns < {q * lanes} ? 0 : columns > {(q + 1) * lanes} ? {lanes} : "
-                           f"columns - {q * lanes};")
+                    w.line(
+                        f"const int n{q} = columns < {q * lanes} ? 0 : columns > {(q + 1) * lanes} ? {lanes} : "
+                        f"columns - {q * lanes};"
+                    )
             for r in range(rows):
                 w.line(f"vec {', '.join(f'c{r}_{q} = {{0}}' for q in vectors)};")
             with w.block(f"for (int64_t k = 0; k < {self.depth or 'depth'}; k++)"):
@@ -238,7 +259,10 @@ class MatMulPrinter:
                     w.line(f"const vec b{q} = {self._value(n.b.buf.dtype, access, arguments)};")
                 w.line("vec x;")
                 for r in range(rows):
-                    index = " + ".join(t for t in (self.a_row.times(r), self.a_depth.times("k")) if t != "0") or "0"
+                    index = (
+                        " + ".join(t for t in (self.a_row.times(r), self.a_depth.times("k")) if t != "0")
+                        or "0"
+                    )
                     element = self._scalar(f"A[{index}]", n.a.buf.dtype)
                     w.line(f"x = splat({element}); " + " ".join(f"c{r}_{q} += x * b{q};" for q in vectors))
                 w.line(f"B += {self.b_depth.times(1)};")
@@ -268,7 +292,9 @@ class MatMulPrinter:
         columns = n.nr > 1 and not self._never_partial(n.n, n.nr)
         self.ctx.functions.append(self._dot_text(name, rows, columns))
         with out.block():
-            out.line(f"const int64_t m_ = {bare(self.scalars.integer(n.m))}, n_ = {bare(self.scalars.integer(n.n))};")
+            out.line(
+                f"const int64_t m_ = {bare(self.scalars.integer(n.m))}, n_ = {bare(self.scalars.integer(n.n))};"
+            )
             with out.block(f"for (int64_t j_ = 0; j_ < n_; j_ += {n.nr})"):
                 if n.ahead:
                     self._prefetch(n.nr)
@@ -276,7 +302,9 @@ class MatMulPrinter:
                     if n.bound == "j":
                         lo, hi = self._bounds()
                         out.line(f"if (j_ >= {hi} || j_ + {n.nr} <= {lo}) continue;")
-                    extra = (f", min_int(m_ - i_, {n.mr})" if rows else "") + (f", min_int(n_ - j_, {n.nr})" if columns else "")
+                    extra = (f", min_int(m_ - i_, {n.mr})" if rows else "") + (
+                        f", min_int(n_ - j_, {n.nr})" if columns else ""
+                    )
                     out.line(self._call(name, n.mr, bare(self.scalars.integer(n.k)), "0", extra))
 
     def _dot_text(self, name: str, ragged: bool, partial: bool) -> str:

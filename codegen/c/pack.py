@@ -27,17 +27,23 @@ class PackPrinter:
         p0, p1 = (bare(self.scalars.integer(p)) for p in (n.p0, n.p1))
         with out.block(f"for (int64_t panel = {p0}; panel < {p1}; panel++)"):
             out.line(f"const int64_t l_ = panel * {n.width}, depth_ = {bare(self.scalars.integer(n.depth))};")
-            out.line(f"const int64_t live = max_int(min_int({bare(self.scalars.integer(n.lanes))} - l_, {n.width}), 0);")
+            out.line(
+                f"const int64_t live = max_int(min_int({bare(self.scalars.integer(n.lanes))} - l_, {n.width}), 0);"
+            )
             out.line(f"const {src_type} *const from = {self.scalars.pointer(n.src, DEPTH, Const(0))};")
             out.line(f"{dst_type} *const to = {self.scalars.pointer(n.dst, DEPTH, Const(0))};")
-            out.line(f"const int64_t lane_step = {self._step(n.src, LANE)}, depth_step = {self._step(n.src, DEPTH)};")
+            out.line(
+                f"const int64_t lane_step = {self._step(n.src, LANE)}, depth_step = {self._step(n.src, DEPTH)};"
+            )
             out.line(f"const int64_t to_step = {self._step(n.dst, DEPTH)};")
             out.line("int64_t c_ = 0;")
             if n.width % self.ctx.lanes == 0 and n.dst.buf.dtype == self.ctx.kernel.compute:
                 self._vectors()
             with out.block("for (; c_ < depth_; c_++)"):
-                out.line(f"for (int64_t z_ = 0; z_ < {n.width}; z_++) "
-                         f"to[c_ * to_step + z_] = z_ < live ? {self._element()} : 0;")
+                out.line(
+                    f"for (int64_t z_ = 0; z_ < {n.width}; z_++) "
+                    f"to[c_ * to_step + z_] = z_ < live ? {self._element()} : 0;"
+                )
 
     def _step(self, cell: At, var: str) -> str:
         step = self.ctx.addresses.step(cell, var)
@@ -63,4 +69,6 @@ class PackPrinter:
         if native:
             with out.block(f"if (live == {n.width} && depth_step == 1)"):
                 out.line(f"for (; c_ + {lanes} <= depth_; c_ += {lanes}) {groups}")
-                out.line("  transpose_square(from + z_ * lane_step + c_, lane_step, to + c_ * to_step + z_, to_step);")
+                out.line(
+                    "  transpose_square(from + z_ * lane_step + c_, lane_step, to + c_ * to_step + z_, to_step);"
+                )

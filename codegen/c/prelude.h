@@ -227,15 +227,49 @@ INLINE vec ceil_of(vec x) {
   vec r = round_even(x);
   return with_sign_of(r + select(r < x, splat(1), splat(0)), x);
 }
+/*section scaled MAGIC clamp_low */
+/* The last step of the exponentials: (1 + p) 2^n, where t = n + MAGIC came from the addition that rounded to n, and the
+ * first step, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end; elsewhere
+ * 2^(n-1) is built in the exponent field, 0 for the smallest n, and the result doubled: it overflows exactly where it
+ * should. */
+#if REAL_BITS == 32
+#define MAGIC 0x1.8p23f
+#else
+#define MAGIC 0x1.8p52
+#endif
+#if VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 32
+#define clamp_low(low, x) (x)
+INLINE vec scaled(vec p, vec t, vec x, real smallest) {
+  unsigned short kept = (unsigned short)__builtin_ia32_cmpps512_mask(x, splat(smallest), 5, (short)-1, 4); /* !(x < smallest) */
+  return __builtin_ia32_scalefps512_mask(p + splat(1), t - splat(MAGIC), (vec){0}, kept, 4);
+}
+#elif VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 64
+#define clamp_low(low, x) (x)
+INLINE vec scaled(vec p, vec t, vec x, real smallest) {
+  unsigned char kept = (unsigned char)__builtin_ia32_cmppd512_mask(x, splat(smallest), 5, (char)-1, 4);
+  return __builtin_ia32_scalefpd512_mask(p + splat(1), t - splat(MAGIC), (vec){0}, kept, 4);
+}
+#else
+#define clamp_low(low, x) larger(splat(low), x)
+INLINE vec scaled(vec p, vec t, vec x, real smallest) {
+  (void)x, (void)smallest;
+#if REAL_BITS == 32
+  vec s = (vec)(((uints)t << 23) + (126u << 23));
+#else
+  vec s = (vec)(((uints)t << 52) + (1022ull << 52));
+#endif
+  vec y = p * s + s;
+  return y + y;
+}
+#endif
 /*section exponential */
-/* e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts whose first has trailing zeros, so n * LN2_HI
- * is exact without FMA. 2^(n-1) is built in the exponent field and the result doubled: overflow gives inf exactly where
- * it should. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. NaN passes both clamps because they
- * return their second operand for it. Error <= 2 ulp (float), 1 ulp (double). */
+/* e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts whose first has trailing zeros, so n times
+ * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. NaN passes the clamps
+ * because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
 #if REAL_BITS == 32
 INLINE vec exponential(vec x) {
-  vec c = larger(splat(-87.5f), smaller(splat(88.8f), x));
-  vec t = c * splat(0x1.715476p+0f) + splat(0x1.8p23f), n = t - splat(0x1.8p23f);
+  vec c = clamp_low(-87.5f, smaller(splat(88.8f), x));
+  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC), n = t - splat(MAGIC);
   vec r = c - n * splat(0x1.63p-1f);
   r = r + n * splat(0x1.bd0106p-13f);
   vec p = splat(0x1.0e4020p-7f);
@@ -244,14 +278,12 @@ INLINE vec exponential(vec x) {
   p = p * r + splat(0x1.fffdb6p-2f);
   p = p * r + splat(0x1.ffffecp-1f);
   p = p * r;
-  vec s = (vec)(((uints)t << 23) + (126u << 23));
-  vec y = p * s + s;
-  return y + y;
+  return scaled(p, t, x, -86.99f);
 }
 #else
 INLINE vec exponential(vec x) {
-  vec c = larger(splat(-708.5), smaller(splat(710.0), x));
-  vec t = c * splat(0x1.71547652b82fep+0) + splat(0x1.8p52), n = t - splat(0x1.8p52);
+  vec c = clamp_low(-708.5, smaller(splat(710.0), x));
+  vec t = c * splat(0x1.71547652b82fep+0) + splat(MAGIC), n = t - splat(MAGIC);
   vec r = c - n * splat(0x1.62e42feep-1);
   r = r - n * splat(0x1.a39ef35793c76p-33);
   vec p = splat(0x1.af4e196027428p-26);
@@ -266,17 +298,15 @@ INLINE vec exponential(vec x) {
   p = p * r + splat(0x1.0000000000005p-1);
   p = p * r + splat(1.0);
   p = p * r;
-  vec s = (vec)(((uints)t << 52) + (1022ull << 52));
-  vec y = p * s + s;
-  return y + y;
+  return scaled(p, t, x, -708.05);
 }
 #endif
 /*section exponential2 */
 /* 2^x = 2^n 2^f with n = round(x), |f| <= 1/2; scaling as in `exponential`. */
 #if REAL_BITS == 32
 INLINE vec exponential2(vec x) {
-  vec c = larger(splat(-126.25f), smaller(splat(128.5f), x));
-  vec t = c + splat(0x1.8p23f), f = c - (t - splat(0x1.8p23f));
+  vec c = clamp_low(-126.25f, smaller(splat(128.5f), x));
+  vec t = c + splat(MAGIC), f = c - (t - splat(MAGIC));
   vec p = splat(0x1.44138cp-13f);
   p = p * f + splat(0x1.5f0894p-10f);
   p = p * f + splat(0x1.3b2a54p-7f);
@@ -284,14 +314,12 @@ INLINE vec exponential2(vec x) {
   p = p * f + splat(0x1.ebfbe0p-3f);
   p = p * f + splat(0x1.62e430p-1f);
   p = p * f;
-  vec s = (vec)(((uints)t << 23) + (126u << 23));
-  vec y = p * s + s;
-  return y + y;
+  return scaled(p, t, x, -125.5f);
 }
 #else
 INLINE vec exponential2(vec x) {
-  vec c = larger(splat(-1022.25), smaller(splat(1024.5), x));
-  vec t = c + splat(0x1.8p52), f = c - (t - splat(0x1.8p52));
+  vec c = clamp_low(-1022.25, smaller(splat(1024.5), x));
+  vec t = c + splat(MAGIC), f = c - (t - splat(MAGIC));
   vec p = splat(0x1.e9d400f144ca3p-32);
   p = p * f + splat(0x1.e60642a220885p-28);
   p = p * f + splat(0x1.b524fae4cb89bp-24);
@@ -304,9 +332,7 @@ INLINE vec exponential2(vec x) {
   p = p * f + splat(0x1.ebfbdff82c598p-3);
   p = p * f + splat(0x1.62e42fefa39efp-1);
   p = p * f;
-  vec s = (vec)(((uints)t << 52) + (1022ull << 52));
-  vec y = p * s + s;
-  return y + y;
+  return scaled(p, t, x, -1021.5);
 }
 #endif
 /*section logarithm */
@@ -392,7 +418,7 @@ INLINE uwords to_bfloat16(floats x) { /* round to nearest, ties to even; NaN sta
 
 /* ---- scalars ---- */
 /*section scalar_from_float16 */
-static inline float scalar_from_float16(uint16_t h) {
+INLINE float scalar_from_float16(uint16_t h) {
   union { uint32_t u; float f; } v = {(uint32_t)(h & 0x7fff) << 13};
   v.f *= 0x1p112f;
   if ((h & 0x7c00) == 0x7c00) v.u |= 0x7f800000;
@@ -400,43 +426,43 @@ static inline float scalar_from_float16(uint16_t h) {
   return v.f;
 }
 /*section scalar_to_float16 */
-static inline uint16_t scalar_to_float16(float x) { return (uint16_t)to_float16(x - (floats){0})[0]; }
+INLINE uint16_t scalar_to_float16(float x) { return (uint16_t)to_float16(x - (floats){0})[0]; }
 /*section scalar_from_bfloat16 */
-static inline float scalar_from_bfloat16(uint16_t h) {
+INLINE float scalar_from_bfloat16(uint16_t h) {
   union { uint32_t u; float f; } v = {(uint32_t)h << 16};
   return v.f;
 }
 /*section scalar_to_bfloat16 */
-static inline uint16_t scalar_to_bfloat16(float x) { return (uint16_t)to_bfloat16(x - (floats){0})[0]; }
+INLINE uint16_t scalar_to_bfloat16(float x) { return (uint16_t)to_bfloat16(x - (floats){0})[0]; }
 /*section max_float32 */
-static inline float max_float32(float a, float b) { return a > b || a != a ? a : b; } /* NaN if either is */
+INLINE float max_float32(float a, float b) { return a > b || a != a ? a : b; } /* NaN if either is */
 /*section min_float32 */
-static inline float min_float32(float a, float b) { return a < b || a != a ? a : b; }
+INLINE float min_float32(float a, float b) { return a < b || a != a ? a : b; }
 /*section max_float64 */
-static inline double max_float64(double a, double b) { return a > b || a != a ? a : b; }
+INLINE double max_float64(double a, double b) { return a > b || a != a ? a : b; }
 /*section min_float64 */
-static inline double min_float64(double a, double b) { return a < b || a != a ? a : b; }
+INLINE double min_float64(double a, double b) { return a < b || a != a ? a : b; }
 /*section max_int */
-static inline int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
+INLINE int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
 /*section min_int */
-static inline int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 /*section floor_div */
-static inline int64_t floor_div(int64_t a, int64_t b) { /* rounds down; x // 0 = 0 as in NumPy */
+INLINE int64_t floor_div(int64_t a, int64_t b) { /* rounds down; x // 0 = 0 as in NumPy */
   if (b == 0) return 0;
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 /*section floor_mod */
-static inline int64_t floor_mod(int64_t a, int64_t b) {
+INLINE int64_t floor_mod(int64_t a, int64_t b) {
   if (b == 0) return 0;
   int64_t r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 /*section sign_float32 */
-static inline float sign_float32(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x + 0.0f; }
+INLINE float sign_float32(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x + 0.0f; }
 /*section sign_float64 */
-static inline double sign_float64(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x + 0.0; }
+INLINE double sign_float64(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x + 0.0; }
 /*section sign_int */
-static inline int64_t sign_int(int64_t x) { return (x > 0) - (x < 0); }
+INLINE int64_t sign_int(int64_t x) { return (x > 0) - (x < 0); }
 
 /* ---- integer lanes that depend on the loop variable ---- */
 /*section clamp_lane */

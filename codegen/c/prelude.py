@@ -17,9 +17,7 @@ _LIBM_LANES = re.compile(r"each_(\w+)$")
 
 _HEAD = """\
 #include <stdint.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi" /* vectors wider than the machine's are only passed between inlined functions */
-#endif
+#pragma GCC diagnostic ignored "-Wpsabi" /* vectors wider than the machine's stay inside inlined functions */
 #define LANES {lanes}
 #define VECTOR_BYTES {vector_bytes}
 #define REAL_BITS {bits}
@@ -30,7 +28,7 @@ typedef int{bits}_t lane_int;
 #else
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (ints){{__VA_ARGS__}})
 #endif
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE static inline __attribute__((always_inline, unused))
 """
 
 
@@ -51,7 +49,11 @@ def _library() -> dict[str, str]:
 def reserved_words() -> frozenset[str]:
     """Every identifier that the prelude may define at file scope: names that a program must not take."""
     defined = re.findall(r"#define (\w+)|typedef \w+ (\w+)", "\n".join([_HEAD, *_library().values()]))
-    return frozenset(name for pair in defined for name in pair) | _library().keys() | lane_functions(4, 32).keys()
+    return (
+        frozenset(name for pair in defined for name in pair if name)
+        | _library().keys()
+        | lane_functions(4, 32).keys()
+    )
 
 
 def _each_lane(function: str, bits: int) -> str:
@@ -59,8 +61,10 @@ def _each_lane(function: str, bits: int) -> str:
     suffix = "f" if bits == 32 else ""
     binary = function == "pow"
     params, args = ("vec x, vec y", "x[i], y[i]") if binary else ("vec x", "x[i]")
-    return (f"INLINE vec each_{function}({params}) {{\n  vec r = {{0}};\n"
-            f"  for (int i = 0; i < LANES; i++) r[i] = __builtin_{function}{suffix}({args});\n  return r;\n}}")
+    return (
+        f"INLINE vec each_{function}({params}) {{\n  vec r = {{0}};\n"
+        f"  for (int i = 0; i < LANES; i++) r[i] = __builtin_{function}{suffix}({args});\n  return r;\n}}"
+    )
 
 
 def prelude(text: str, compute: str, target: CTarget) -> str:
@@ -95,8 +99,9 @@ def prelude(text: str, compute: str, target: CTarget) -> str:
                     parts.append(part)
 
     need("vec " + text)
-    head = _HEAD.format(lanes=lanes, vector_bytes=target.vector_bytes, bits=bits,
-                        real="float" if bits == 32 else "double")
+    head = _HEAD.format(
+        lanes=lanes, vector_bytes=target.vector_bytes, bits=bits, real="float" if bits == 32 else "double"
+    )
     known = {"VECTOR_BYTES": target.vector_bytes, "REAL_BITS": bits}
     return head + resolve_conditions("\n".join(parts), known) + "\n"
 

@@ -10,11 +10,37 @@ from redfuser.errors import CheckError
 from redfuser.ir import OPS, Cast, Const, Expr, Op, Size, Var, rewrite
 from redfuser.ir.term import base_axis
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
-          "ne": "!=", "and": "&&", "or": "||"}
-_LIBM = {"pow": "pow", "sqrt": "sqrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2",
-         "log1p": "log1p", "tanh": "tanh", "sin": "sin", "cos": "cos", "floor": "floor", "ceil": "ceil", "rint": "rint",
-         "abs": "fabs"}
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "and": "&&",
+    "or": "||",
+}
+_LIBM = {
+    "pow": "pow",
+    "sqrt": "sqrt",
+    "exp": "exp",
+    "exp2": "exp2",
+    "expm1": "expm1",
+    "log": "log",
+    "log2": "log2",
+    "log1p": "log1p",
+    "tanh": "tanh",
+    "sin": "sin",
+    "cos": "cos",
+    "floor": "floor",
+    "ceil": "ceil",
+    "rint": "rint",
+    "abs": "fabs",
+}
 
 
 def replace_var(e: Expr, var: str, value: Expr) -> Expr:
@@ -70,7 +96,9 @@ class Scalars:
     def cell(self, at: At) -> str:
         """The lvalue of a cell."""
         base = self.ctx.addresses.base(at.buf)
-        return base if at.buf.home == "reg" else f"{base}[{bare(self.integer(self.ctx.addresses.offset(at)))}]"
+        return (
+            base if at.buf.home == "reg" else f"{base}[{bare(self.integer(self.ctx.addresses.offset(at)))}]"
+        )
 
     def store(self, at: At, e: Expr) -> str:
         """The statement that stores `e` to a cell."""
@@ -92,7 +120,9 @@ class Scalars:
             return ctx.names.get("variable", e.name)
         if isinstance(e, Size):
             axis = base_axis(e.axis)
-            return str(ctx.static[axis]) if axis in ctx.static else ctx.names.get("size", axis, f"{axis}_size")
+            return (
+                str(ctx.static[axis]) if axis in ctx.static else ctx.names.get("size", axis, f"{axis}_size")
+            )
         if isinstance(e, At):
             return self._load(e)
         if isinstance(e, Cast):
@@ -172,17 +202,22 @@ class Scalars:
         base, one = self.of(e.args[0], kind), literal(1, kind)
         if isinstance(e.args[0], (Var, Const, Text)) or abs(exponent) < 2:
             return f"({power_text(base, exponent, one)})"
-        return f"__extension__({{ const {SCALAR[kind]} base_ = {base}; {power_text('base_', exponent, one)}; }})"
+        return (
+            f"__extension__({{ const {SCALAR[kind]} base_ = {base}; {power_text('base_', exponent, one)}; }})"
+        )
 
 
 def _never_negative(e: Expr) -> bool:
-    """Whether an index expression is built of nothing but sizes, non-negative constants, +, * , / and loop variables."""
+    """Whether an index expression consists of sizes, non-negative constants, sums, products and quotients."""
     if isinstance(e, Const):
         return e.value >= 0
     if isinstance(e, Size):
         return True
-    return isinstance(e, Op) and e.fn in ("add", "mul", "idiv", "imod", "max", "min") and all(
-        _never_negative(a) for a in e.args)
+    return (
+        isinstance(e, Op)
+        and e.fn in ("add", "mul", "idiv", "imod", "max", "min")
+        and all(_never_negative(a) for a in e.args)
+    )
 
 
 def bare(text: str) -> str:
@@ -195,4 +230,3 @@ def bare(text: str) -> str:
         if depth == 0:
             return text[1:-1] if i == len(text) - 1 else text
     return text
-

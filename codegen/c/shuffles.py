@@ -62,7 +62,9 @@ def sum_tree(vectors: list[str], lanes: int, block: int) -> tuple[list[str], lis
     level = [(name, [i] * lanes) for i, name in enumerate(vectors)]
     width, number = 1, 0
     while width < lanes:
-        span = block if width < block else lanes  # neighbours are looked for inside a block, later among blocks
+        span = (
+            block if width < block else lanes
+        )  # neighbours are looked for inside a block, later among blocks
         unit = 1 if width < block else block
         even, odd = _neighbours(lanes, span, unit)
         following = []
@@ -70,8 +72,10 @@ def sum_tree(vectors: list[str], lanes: int, block: int) -> tuple[list[str], lis
             (a, who_a), (b, who_b) = level[k], level[min(k + 1, len(level) - 1)]
             name = f"sum{number}"
             number += 1
-            lines.append(f"const vec {name} = SHUFFLE({a}, {b}, {', '.join(map(str, even))}) + "
-                         f"SHUFFLE({a}, {b}, {', '.join(map(str, odd))});")
+            lines.append(
+                f"const vec {name} = SHUFFLE({a}, {b}, {', '.join(map(str, even))}) + "
+                f"SHUFFLE({a}, {b}, {', '.join(map(str, odd))});"
+            )
             both = who_a + who_b
             following.append((name, [both[i] for i in even]))
         level = following
@@ -101,8 +105,12 @@ def lane_functions(lanes: int, bits: int) -> dict[str, str]:
     table = {
         "IOTA": f"#define IOTA ((ints){{{count}}})",
         "IOTA_LONG": f"#define IOTA_LONG ((longs){{{count}}})",
-        "any_lane": _fold("any_lane", lanes, "ints", "int", "a | b").replace("return a[0]", "return a[0] != 0"),
-        "all_lanes": _fold("all_lanes", lanes, "ints", "int", "a & b").replace("return a[0]", "return a[0] != 0"),
+        "any_lane": _fold("any_lane", lanes, "ints", "int", "a | b").replace(
+            "return a[0]", "return a[0] != 0"
+        ),
+        "all_lanes": _fold("all_lanes", lanes, "ints", "int", "a & b").replace(
+            "return a[0]", "return a[0] != 0"
+        ),
         "sum_lanes": _fold("sum_lanes", lanes, "vec", "real", "a + b"),
         "product_lanes": _fold("product_lanes", lanes, "vec", "real", "a * b"),
         "max_lanes": _fold("max_lanes", lanes, "vec", "real", "larger(a, b)"),

@@ -13,10 +13,22 @@ from redfuser.codegen.nodes import At, Put, Red, Sweep
 from redfuser.errors import CheckError
 from redfuser.ir import MONOIDS, Const, Expr, Op, Size, Var, children, op, walk, with_children
 
-_COMBINE = {"sum": "{a} + {b}", "prod": "{a} * {b}", "max": "larger({a}, {b})", "min": "smaller({a}, {b})",
-            "any": "{a} | {b}", "all": "{a} & {b}"}
-_FOLD = {"sum": "sum_lanes", "prod": "product_lanes", "max": "max_lanes", "min": "min_lanes", "any": "any_lane",
-         "all": "all_lanes"}
+_COMBINE = {
+    "sum": "{a} + {b}",
+    "prod": "{a} * {b}",
+    "max": "larger({a}, {b})",
+    "min": "smaller({a}, {b})",
+    "any": "{a} | {b}",
+    "all": "{a} & {b}",
+}
+_FOLD = {
+    "sum": "sum_lanes",
+    "prod": "product_lanes",
+    "max": "max_lanes",
+    "min": "min_lanes",
+    "any": "any_lane",
+    "all": "all_lanes",
+}
 CACHE_LINE = 64
 
 
@@ -79,7 +91,9 @@ class SweepPrinter:
         self.reds = [Red(r.name, r.monoid, self._hoist(r.expr, stored, fixed)) for r in s.reds]
         self.puts = [Put(p.cell, self._hoist(p.expr, stored, fixed), p.stream) for p in s.puts]
         written = {p.cell for p in self.puts}
-        for cell in dict.fromkeys([*(x for e in self._roots() for x in walk(e) if isinstance(x, At)), *written]):
+        for cell in dict.fromkeys(
+            [*(x for e in self._roots() for x in walk(e) if isinstance(x, At)), *written]
+        ):
             self._walk_cell(cell, cell in written)
         for red in self.reds:
             self._start_accumulator(red)
@@ -96,6 +110,9 @@ class SweepPrinter:
         name = self.ctx.names.fresh("first")
         self.ctx.out.let("int64_t", name, bare(text))
         return name
+
+    def _start_value(self) -> Expr:
+        return Const(0) if self.start == "0" else Text(self.start)
 
     def _hoist(self, e: Expr, stored: frozenset[str], fixed: dict[Expr, Text]) -> Expr:
         """Give a scalar name to every maximal subexpression that is the same for all lanes and not stored meanwhile."""
@@ -123,8 +140,11 @@ class SweepPrinter:
             return
         name = self.ctx.names.fresh("ptr")
         kind = storage(cell.buf.dtype)
-        out.let(f"{kind} *" if written else f"const {kind} *", name,
-                self.scalars.pointer(cell, self.sweep.var, Text(self.start)))
+        out.let(
+            f"{kind} *" if written else f"const {kind} *",
+            name,
+            self.scalars.pointer(cell, self.sweep.var, self._start_value()),
+        )
         if not isinstance(step, Const):
             step_name = self.ctx.names.fresh("step")
             out.let("int64_t", step_name, bare(self.scalars.integer(step)))
@@ -134,7 +154,9 @@ class SweepPrinter:
     def _start_accumulator(self, red: Red) -> None:
         ctx = self.ctx
         if red.monoid not in _COMBINE:
-            raise CheckError(f"monoid {red.monoid} has no vector form; a sweep reduces with {', '.join(_COMBINE)}")
+            raise CheckError(
+                f"monoid {red.monoid} has no vector form; a sweep reduces with {', '.join(_COMBINE)}"
+            )
         if self._result(red) == BOOL:
             lanes, identity = "mask", f"splat_int({-1 if red.monoid == 'all' else 0})"
         else:
@@ -181,7 +203,11 @@ class SweepPrinter:
     def _streamed(self) -> At | None:
         """The cell whose stores bypass the caches: the first one that asks for it and has the vectors' own type."""
         for put in self.puts:
-            if put.stream and put.cell.buf.dtype == self.ctx.kernel.compute and self.cells[put.cell].contiguous:
+            if (
+                put.stream
+                and put.cell.buf.dtype == self.ctx.kernel.compute
+                and self.cells[put.cell].contiguous
+            ):
                 return put.cell
         return None
 
@@ -201,8 +227,9 @@ class SweepPrinter:
         for cell in self.sweep.ahead:
             if self.ctx.addresses.step(cell, self.sweep.var) == Const(1):
                 name, kind = self.ctx.names.fresh("far"), storage(cell.buf.dtype)
-                self.ctx.out.let(f"const {kind} *", name,
-                                 self.scalars.pointer(cell, self.sweep.var, Text(self.start)))
+                self.ctx.out.let(
+                    f"const {kind} *", name, self.scalars.pointer(cell, self.sweep.var, self._start_value())
+                )
                 result.append((name, ITEMSIZE[kind]))
         return result
 
@@ -227,7 +254,9 @@ class SweepPrinter:
             if a.nans is not None:
                 column = [v[i] for v in values]
                 for k in range(0, copies, 2):
-                    self.ctx.out.line(f"{a.nans} |= unordered({column[k]}, {column[min(k + 1, copies - 1)]});")
+                    self.ctx.out.line(
+                        f"{a.nans} |= unordered({column[k]}, {column[min(k + 1, copies - 1)]});"
+                    )
 
     def _accumulate(self, lanes: Lanes, a: _Accumulator, copy: int) -> str:
         """Combine this vector's value into the accumulator; returns the name of the value where NaN is watched for."""
@@ -247,7 +276,9 @@ class SweepPrinter:
     def _store(self, lanes: Lanes, put: Put, stream: bool) -> None:
         ctx, dtype = self.ctx, put.cell.buf.dtype
         native = dtype == ctx.kernel.compute
-        kind = "real" if "float" in dtype else "mask" if dtype == "bool" else lanes.integer_kind(put.expr, dtype)
+        kind = (
+            "real" if "float" in dtype else "mask" if dtype == "bool" else lanes.integer_kind(put.expr, dtype)
+        )
         value = lanes.stored(put.expr, kind)
         cell = self.cells.get(put.cell)
         if cell is None:
@@ -279,8 +310,10 @@ class SweepPrinter:
             element = f"scalar_to_{put.cell.buf.dtype}((float){element})"
         elif kind == "mask":
             element = f"{element} != 0"
-        self.ctx.out.line(f"for (int lane = 0; lane < {lanes.left or 'LANES'}; lane++) "
-                          f"{target} = ({storage(put.cell.buf.dtype)}){element if kind != 'mask' else f'({element})'};")
+        self.ctx.out.line(
+            f"for (int lane = 0; lane < {lanes.left or 'LANES'}; lane++) "
+            f"{target} = ({storage(put.cell.buf.dtype)}){element if kind != 'mask' else f'({element})'};"
+        )
 
     # ---- after the loops
 
@@ -288,9 +321,11 @@ class SweepPrinter:
         """Lanes to a scalar: the copies pairwise, then a tree over the lanes."""
         vectors = list(a.vectors)
         while len(vectors) > 1:
-            pairs = [vectors[i:i + 2] for i in range(0, len(vectors), 2)]
-            vectors = [f"({_COMBINE[a.red.monoid].format(a=bare(p[0]), b=bare(p[1]))})" if len(p) == 2 else p[0]
-                       for p in pairs]
+            pairs = [vectors[i : i + 2] for i in range(0, len(vectors), 2)]
+            vectors = [
+                f"({_COMBINE[a.red.monoid].format(a=bare(p[0]), b=bare(p[1]))})" if len(p) == 2 else p[0]
+                for p in pairs
+            ]
         text = f"{_FOLD[a.red.monoid]}({bare(vectors[0])})"
         if a.nans is not None:
             text = f"any_nan({a.nans}) ? NOT_A_NUMBER : {text}"

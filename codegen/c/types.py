@@ -15,21 +15,58 @@ from redfuser.ir import OPS, Cast, Const, Expr, Idx, Op, Size, Var, node
 BOOL, INT, F32, F64 = "bool", "int", "float32", "float64"
 
 STORAGE = {
-    "bool": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
-    "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t",
-    "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float", "float64": "double",
+    "bool": "uint8_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "float32": "float",
+    "float64": "double",
 }
 """NumPy dtype name -> C type of an element in memory."""
 
-ITEMSIZE = {"uint8_t": 1, "int8_t": 1, "uint16_t": 2, "int16_t": 2, "uint32_t": 4, "int32_t": 4, "float": 4,
-            "uint64_t": 8, "int64_t": 8, "double": 8}
+ITEMSIZE = {
+    "uint8_t": 1,
+    "int8_t": 1,
+    "uint16_t": 2,
+    "int16_t": 2,
+    "uint32_t": 4,
+    "int32_t": 4,
+    "float": 4,
+    "uint64_t": 8,
+    "int64_t": 8,
+    "double": 8,
+}
 """C type -> bytes."""
 
 SCALAR = {BOOL: "int", INT: "int64_t", F32: "float", F64: "double"}
 """Expression type -> C type of a local scalar."""
 
-_REAL_RESULT = frozenset({"div", "pow", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sin", "cos",
-                          "floor", "ceil", "rint"})
+_REAL_RESULT = frozenset(
+    {
+        "div",
+        "pow",
+        "sqrt",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log1p",
+        "tanh",
+        "sin",
+        "cos",
+        "floor",
+        "ceil",
+        "rint",
+    }
+)
 
 
 def storage(dtype: str) -> str:
@@ -41,7 +78,9 @@ def storage(dtype: str) -> str:
         for a dtype that has no C counterpart.
     """
     if dtype not in STORAGE:
-        raise DTypeError(f"dtype {dtype} cannot be compiled; convert the array to one of {', '.join(STORAGE)}")
+        raise DTypeError(
+            f"dtype {dtype} cannot be compiled; convert the array to one of {', '.join(STORAGE)}"
+        )
     return STORAGE[dtype]
 
 
@@ -83,7 +122,7 @@ class Types:
         return self._memo[e]
 
     def element(self, buf: Buf) -> str:
-        """The type that an element of a buffer has once it is loaded: only workspace keeps more than the compute dtype."""
+        """The type of a loaded element: only workspace holds more than the compute dtype."""
         return self.compute if buf.home == "global" and buf.dtype == F64 else self.converted(buf.dtype)
 
     def converted(self, dtype: str) -> str:

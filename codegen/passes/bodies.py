@@ -45,6 +45,12 @@ def expressions(s: Stmt) -> Iterator[Expr]:
         yield from (s.p0, s.p1, s.lanes, s.depth, s.src, *s.dst.idx)
 
 
+def lane_expressions(s: Sweep) -> Iterator[Expr]:
+    """What a sweep computes per lane: stored values, then reduced ones."""
+    yield from (p.expr for p in s.puts)
+    yield from (r.expr for r in s.reds)
+
+
 def nested(body: Body) -> Iterator[Stmt]:
     """All statements, those of nested bodies included."""
     for s in body:

@@ -30,7 +30,7 @@ class _Scope:
 
     names: Names
     compute: str
-    table: dict[Expr, Expr] = field(default_factory=dict)
+    table: dict[tuple[Expr, str], Expr] = field(default_factory=dict)
 
     def body(self, body: Body) -> Body:
         out: list[Stmt] = []
@@ -51,7 +51,7 @@ class _SweepHoister:
         self.names, self.compute = scope.names, scope.compute
         self.written = {p.cell.buf for p in sweep.puts}
         self.before: list[Stmt] = []
-        self.local: dict[Expr, Expr] = {}
+        self.local: dict[tuple[Expr, str], Expr] = {}
 
     def statements(self) -> list[Stmt]:
         """The bindings, then the sweep."""
@@ -85,9 +85,12 @@ class _SweepHoister:
         """A float64 scalar where lanes are float32: converted once, before the sweep."""
         return self.names.dtypes.get(v.name, self.compute) not in (self.compute, "bool")
 
-    def bind(self, e: Expr) -> Expr:
-        """A variable for `e`, the same one for equal terms of the scope."""
-        known = self.local.get(e, self.scope.table.get(e))
+    def bind(self, e: Expr, dtype: str = "") -> Expr:
+        """A variable for `e` (of the compute dtype unless said), the same one for equal terms of the scope."""
+        if isinstance(e, Var) and dtype:
+            return e
+        key = (e, dtype)
+        known = self.local.get(key, self.scope.table.get(key))
         if known is not None:
             return known
         kind = kind_of(e, self.names.kinds)
@@ -95,11 +98,11 @@ class _SweepHoister:
             v = self.names.integer("index")
             self.before.append(LetInt(v.name, e))
         else:
-            v = self.names.scalar("c", "bool" if kind == BOOL else self.compute)
+            v = self.names.scalar("c", dtype or ("bool" if kind == BOOL else self.compute))
             self.before.append(LetScalar(v.name, e, self.names.dtypes[v.name]))
-        self.local[e] = v
+        self.local[key] = v
         if not reads_mutable(e):
-            self.scope.table[e] = v
+            self.scope.table[key] = v
         return v
 
     def times_reciprocal(self, dividend: Expr, divisor: Expr) -> Expr:
@@ -107,6 +110,7 @@ class _SweepHoister:
         if isinstance(divisor, Const):
             return op("div", dividend, divisor)
         far = 2.0**64 if self.compute == "float32" else 2.0**512
+        divisor = self.bind(divisor, self.names.dtype_of(divisor, self.compute))
         size = op("abs", divisor)
         lift = select(op("lt", size, 1.0 / far), far, select(op("gt", size, far), 1.0 / far, 1.0))
         factor = self.bind(lift)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, Put, Red, Stmt, Sweep
-from redfuser.codegen.passes.bodies import Body, depends_on
-from redfuser.ir import COSTLY, Expr, Op, children, op, rewrite
+from redfuser.codegen.passes.bodies import Body, depends_on, lane_expressions
+from redfuser.ir import COSTLY, Expr, Op, Var, children, op, rewrite, walk
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,11 @@ def share(body: Body, lane: str, extent: tuple[Expr, ...], names: Names, compute
             if home is None:
                 buf = Buf(names.fresh("kept"), extent, "local", compute)
                 scratch.append(buf)
-                home = At(buf, (op("sub", _lane_of(group), lo),))
+                home = At(buf, (op("sub", Var(lane), lo),))
             homes[term] = home
         body = _rewritten(body, group, homes)
         terms += repeated
     return Shared(body, tuple(scratch), tuple(terms))
-
-
-def _lane_of(group: list[Sweep]) -> Expr:
-    from redfuser.ir import Var
-
-    return Var(group[0].var)
 
 
 def _costly_terms(e: Expr, lane: str) -> Iterable[Expr]:
@@ -71,15 +65,13 @@ def _repeated_terms(group: list[Sweep], lane: str) -> list[Expr]:
     """Costly terms that occur in more than one sweep of the group."""
     seen: dict[Expr, set[int]] = {}
     for i, s in enumerate(group):
-        for q in (*s.puts, *s.reds):
-            for t in _costly_terms(q.expr, lane):
+        for e in lane_expressions(s):
+            for t in _costly_terms(e, lane):
                 seen.setdefault(t, set()).add(i)
     return [t for t, where in seen.items() if len(where) > 1]
 
 
-def _output_home(
-    group: list[Sweep], term: Expr, taken: Iterable[At], lane: str, compute: str
-) -> At | None:
+def _output_home(group: list[Sweep], term: Expr, taken: Iterable[At], lane: str, compute: str) -> At | None:
     """An output row written at the very end of the group, whose stores lose nothing of the term."""
     used = {cell.buf for cell in taken}
     last = group[-1]
@@ -99,14 +91,7 @@ def _first_use(group: list[Sweep], term: Expr) -> int:
 
 
 def _holds(s: Sweep, term: Expr) -> bool:
-    return any(term in _subterms(q.expr) for q in (*s.puts, *s.reds))
-
-
-def _subterms(e: Expr) -> set[Expr]:
-    found = {e}
-    for c in children(e):
-        found |= _subterms(c)
-    return found
+    return any(term in walk(e) for e in lane_expressions(s))
 
 
 def _rewritten(body: Body, group: list[Sweep], homes: dict[Expr, At]) -> Body:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redfuser.codegen.nodes import At, Sweep
-from redfuser.codegen.passes.bodies import Body, map_bodies
+from redfuser.codegen.passes.bodies import Body, lane_expressions, map_bodies
 from redfuser.extract import Profile
 from redfuser.extract.choose import unroll as choose_unroll
 from redfuser.ir import Const, walk
@@ -16,7 +16,7 @@ def unroll(body: Body, profile: Profile, compute: str) -> Body:
     out = []
     for s in body:
         if isinstance(s, Sweep):
-            loads = {x for q in (*s.reds, *s.puts) for x in walk(q.expr) if isinstance(x, At)}
+            loads = {x for e in lane_expressions(s) for x in walk(e) if isinstance(x, At)}
             factor = choose_unroll(profile, len(s.reds), len(loads))
             if isinstance(s.lo, Const) and isinstance(s.hi, Const):
                 vectors = max(1, int(s.hi.value - s.lo.value) // profile.lanes(compute))

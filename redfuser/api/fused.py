@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from redfuser import pipeline
-from redfuser.api.lowered import Lowered
+from redfuser.api.lowered import Lowered, stand_in
 from redfuser.api.program import Array, Program, Stats
 from redfuser.api.report import Report, build_report
 from redfuser.errors import DTypeError, ShapeError
@@ -25,28 +25,37 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 
-def as_argument(value: Any, where: str) -> tuple[Array, Spec]:
-    """The array of one argument, and its spec.
+def as_array(value: Any, where: str) -> Array:
+    """The array of an argument.
 
     Raises
     ------
     DTypeError
         naming `where`, for anything that is neither an array, a nested list of numbers, nor a number.
     """
-    if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
-        spec = Spec.of(value, where)
-        return np.asarray(value, spec.dtype), spec
+    if isinstance(value, (bool, int, float)):
+        return np.asarray(value, bool if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64)
     if isinstance(value, (list, tuple)):
         value = np.asarray(value)
     if not isinstance(value, (np.ndarray, np.generic)):
         raise DTypeError(f"{where}: a {type(value).__name__} is neither an array nor a number; pass numpy.asarray(...)")
-    array = np.asarray(value)
-    return array, Spec(array.shape, supported_dtype(array.dtype, where).name)
+    return np.asarray(value)
 
 
-def key_of(array: Array, spec: Spec) -> Key:
-    """What decides which trace serves an argument: dtype, weakness, rank, and which dimensions have size 1."""
-    return (spec.dtype, spec.weak, tuple([n == 1 for n in array.shape]))
+def is_weak(value: Any) -> bool:
+    """True for a Python scalar: it does not decide the dtype of a result (NumPy's promotion rules)."""
+    return isinstance(value, (bool, int, float)) and not isinstance(value, np.generic)
+
+
+def spec_of(array: Array, weak: bool, where: str) -> Spec:
+    """The spec of an argument.
+
+    Raises
+    ------
+    DTypeError
+        naming `where`, for a dtype no kernel can be generated for.
+    """
+    return Spec(array.shape, supported_dtype(array.dtype, where).name, weak)
 
 
 class Fused:
@@ -59,6 +68,7 @@ class Fused:
         self.stats = Stats()
         self._signature = inspect.signature(fn)
         self._static = frozenset(static_argnames)
+        self._names = tuple(self._signature.parameters)
         self._programs: dict[Key, list[Program]] = {}
         self._lock = threading.RLock()
         for name, p in self._signature.parameters.items():
@@ -74,12 +84,19 @@ class Fused:
     def __repr__(self) -> str:
         return f"<rf.fuse of {self.fn.__name__}: {len(self._programs)} kinds of arguments, {self.stats}>"
 
+    def _where(self, name: str) -> str:
+        return f"argument {name!r} of {self.fn.__name__}"
+
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arguments by name: (arrays and numbers, static values)."""
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        static = {n: v for n, v in bound.arguments.items() if n in self._static or isinstance(v, str) or v is None}
-        return {n: v for n, v in bound.arguments.items() if n not in static}, static
+        if len(args) == len(self._names) and not kwargs:
+            arguments = dict(zip(self._names, args, strict=True))
+        else:
+            bound = self._signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            arguments = bound.arguments
+        static = {n: v for n, v in arguments.items() if v is None or n in self._static or isinstance(v, str)}
+        return ({n: v for n, v in arguments.items() if n not in static}, static) if static else (arguments, static)
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Run the compiled function. `out`: array, or flat sequence of arrays, that receives the results.
@@ -93,12 +110,15 @@ class Fused:
         CompileError, NoCompiler, CacheError
             when no kernel can be built on this machine.
         """
-        dynamic, static = self._bind(args, kwargs)
+        values, static = self._bind(args, kwargs)
         arrays: dict[str, Array] = {}
-        specs: dict[str, Spec] = {}
-        for name, value in dynamic.items():
-            arrays[name], specs[name] = as_argument(value, f"argument {name!r} of {self.fn.__name__}")
-        program = self._program(arrays, specs, static)
+        key: list[Any] = []
+        for name, value in values.items():
+            array = value if type(value) is np.ndarray else as_array(value, self._where(name))
+            arrays[name] = array
+            # what decides which trace serves an argument: dtype, weakness, rank, which dimensions have size 1
+            key.append((array.dtype, is_weak(value), tuple([n == 1 for n in array.shape])))
+        program = self._program((*key, *static.items()), arrays, values, static)
         results = program.run(arrays, self._outs(program, out))
         flat = [results[n] for n in program.output_names]
         return program.trace.unflatten(flat) if out is None else out
@@ -111,12 +131,14 @@ class Fused:
             raise ShapeError(f"out= holds {len(given)} arrays, {self.fn.__name__} returns {len(program.output_names)}")
         return program.check_outs(given)
 
-    def _program(self, arrays: Mapping[str, Array], specs: Mapping[str, Spec], static: Mapping[str, Any]) -> Program:
+    def _program(
+        self, key: Key, arrays: Mapping[str, Array], values: Mapping[str, Any], static: Mapping[str, Any]
+    ) -> Program:
         """The program for these arguments; traced and derived when there is none yet."""
-        key: Key = (*(key_of(a, specs[n]) for n, a in arrays.items()), *static.items())
-        for program in self._programs.get(key, ()):
-            if not program.guarded or program.trace.mismatch(specs) is None:
-                return program
+        known = self._programs.get(key, ())
+        if len(known) == 1 and not known[0].guarded:
+            return known[0]
+        specs = {n: spec_of(a, is_weak(values[n]), self._where(n)) for n, a in arrays.items()}
         with self._lock:
             for program in self._programs.get(key, ()):
                 if program.trace.mismatch(specs) is None:
@@ -130,22 +152,17 @@ class Fused:
         return pipeline.trace_step(fn, specs, self.fn.__name__)
 
     def _lowered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lowered:
-        dynamic, static = self._bind(args, kwargs)
-        specs: dict[str, Spec] = {}
-        arrays: dict[str, Array | None] = {}
-        for name, value in dynamic.items():
-            if isinstance(value, Spec):
-                specs[name], arrays[name] = value, None
-            else:
-                arrays[name], specs[name] = as_argument(value, f"argument {name!r} of {self.fn.__name__}")
-        if all(a is not None for a in arrays.values()):
-            program = self._program({n: a for n, a in arrays.items() if a is not None}, specs, static)
-        elif all(isinstance(n, int) for s in specs.values() for n in s.shape):
-            stand_ins = {n: np.broadcast_to(np.empty((), s.dtype), s.shape) for n, s in specs.items()}
-            program = self._program(stand_ins, specs, static)
-        else:
-            program = Program(self._trace(specs, static), self.options, self.stats)
-        return Lowered(program, specs, {n: a for n, a in arrays.items() if a is not None})
+        values, static = self._bind(args, kwargs)
+        given = {n: as_array(v, self._where(n)) for n, v in values.items() if not isinstance(v, Spec)}
+        specs = {
+            n: v if isinstance(v, Spec) else spec_of(given[n], is_weak(v), self._where(n)) for n, v in values.items()
+        }
+        if any(isinstance(n, str) for s in specs.values() for n in s.shape):
+            return Lowered(Program(self._trace(specs, static), self.options, self.stats), specs, given)
+        arrays = {n: given[n] if n in given else stand_in(s.shape, s.dtype) for n, s in specs.items()}
+        key = tuple((arrays[n].dtype, s.weak, tuple(e == 1 for e in s.shape)) for n, s in specs.items())
+        weak = {n: 0 if s.weak else arrays[n] for n, s in specs.items()}
+        return Lowered(self._program((*key, *static.items()), arrays, weak, static), specs, given)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The levels of the compilation for arrays or specs (`rf.spec`): trace, term, fusion, plan, tiles, source."""

@@ -34,9 +34,9 @@ class Group(tuple[T, ...]):
         return "\n\n".join(map(str, self))
 
 
-def stand_in(shape: Iterable[int], dtype: str) -> Array:
+def stand_in(shape: Iterable[int | str], dtype: str) -> Array:
     """An array of this shape and dtype for planning; its memory pages are never touched."""
-    return np.empty(tuple(shape), numpy_dtype(dtype))
+    return np.empty([int(n) for n in shape], numpy_dtype(dtype))
 
 
 class Lowered:

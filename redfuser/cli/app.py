@@ -55,7 +55,7 @@ def options(
 def demo(
     query: Annotated[str | None, typer.Argument(help="What to look for; a default is there.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many matches to show.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Time to spend on timing each function.")] = 0.5,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Time to spend on timing each function.")] = 0.3,
     as_json: JsonOption = False,
 ) -> None:
     """Search the Python language reference with compiled NumPy functions, and compare each with NumPy."""

@@ -72,8 +72,8 @@ def show_derivation(output: Console, done: Comparison) -> None:
 
 def show_times(output: Console, comparisons: Iterable[Comparison]) -> None:
     """Time and error of every function beside NumPy's."""
-    columns = ("first call ms", "NumPy ms", "redfuser ms", "times as fast", "NumPy error", "redfuser error")
-    times = table("function", "shapes", *columns, numbers=columns, whole=("function",))
+    columns = ("first ms", "NumPy ms", "redfuser ms", "ratio", "NumPy error", "redfuser error")
+    times = table("function", "shapes", *columns, numbers=columns, whole=("function", *columns))
     for c in comparisons:
         shapes = " ".join("x".join(map(str, s)) for s in c.shapes)
         spent = (c.first_call, c.numpy_time, c.fused_time)
@@ -81,7 +81,7 @@ def show_times(output: Console, comparisons: Iterable[Comparison]) -> None:
         errors = (f"{c.numpy_error:.1e}", f"{c.fused_error:.1e}")
         times.add_row(c.name, shapes, first, plain, fused, f"{c.ratio:.2f}", *errors)
     output.print()
-    output.print(heading("Time: medians of alternating calls. Error: against float64, over its largest value."))
+    output.print(heading("Time of the first call, then medians of alternating calls. Error against float64, relative."))
     output.print(times)
 
 

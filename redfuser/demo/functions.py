@@ -12,30 +12,36 @@ from numpy.typing import NDArray
 Array = NDArray[np.floating]
 
 
-def standardise(features: Array, epsilon: float) -> Array:
+def standardise(x: Array, epsilon: float) -> Array:
     """Each row of [n, k] with mean 0 and variance 1 (`epsilon` keeps a constant row finite)."""
-    mean = features.mean(axis=1, keepdims=True)
-    variance = np.square(features - mean).mean(axis=1, keepdims=True)
-    return (features - mean) / np.sqrt(variance + epsilon)
+    mean = x.mean(axis=1, keepdims=True)
+    variance = np.square(x - mean).mean(axis=1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + epsilon)
 
 
 def attention(queries: Array, keys: Array, values: Array) -> Array:
     """Values averaged with the softmax of scaled scores as weights: [q, k], [n, k], [n, d] -> [q, d]."""
     scores = queries @ keys.T * queries.shape[1] ** -0.5
-    mass = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return mass / mass.sum(axis=1, keepdims=True) @ values
+    top = scores.max(axis=1, keepdims=True)
+    mass = np.exp(scores - top)
+    total = mass.sum(axis=1, keepdims=True)
+    blend = mass / total @ values
+    return blend
 
 
 def softmax(scores: Array) -> Array:
     """The weights of every row of [q, n]: positive, sum 1."""
-    mass = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return mass / mass.sum(axis=1, keepdims=True)
+    top = scores.max(axis=1, keepdims=True)
+    mass = np.exp(scores - top)
+    total = mass.sum(axis=1, keepdims=True)
+    return mass / total
 
 
 def log_partition(scores: Array) -> Array:
     """log of the sum of exponentials of every row: [q, n] -> [q]."""
     top = scores.max(axis=1)
-    return top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
+    total = np.exp(scores - top[:, None]).sum(axis=1)
+    return top + np.log(total)
 
 
 def entropy(scores: Array) -> Array:
@@ -43,19 +49,23 @@ def entropy(scores: Array) -> Array:
 
     -sum p log p with p = exp(s)/sum exp(s), written so that p log p = 0 where p underflows.
     """
-    shifted = scores - scores.max(axis=1, keepdims=True)
+    top = scores.max(axis=1, keepdims=True)
+    shifted = scores - top
     mass = np.exp(shifted)
     total = mass.sum(axis=1)
-    return np.log(total) - (mass * shifted).sum(axis=1) / total
+    moment = (mass * shifted).sum(axis=1)
+    return np.log(total) - moment / total
 
 
-def feature_variance(features: Array) -> Array:
+def feature_variance(x: Array) -> Array:
     """Variance of every feature over the paragraphs: [n, k] -> [k]. The stream runs down the columns."""
-    mean = features.mean(axis=0)
-    return np.square(features - mean).mean(axis=0)
+    mean = x.mean(axis=0)
+    variance = np.square(x - mean).mean(axis=0)
+    return variance
 
 
-def mean_absolute_deviation(features: Array) -> Array:
+def mean_absolute_deviation(x: Array) -> Array:
     """mean |x - mean x| of every row: [n, k] -> [n]. No finite state moves |x - a| to |x - b|: two passes."""
-    mean = features.mean(axis=1, keepdims=True)
-    return np.abs(features - mean).mean(axis=1)
+    mean = x.mean(axis=1, keepdims=True)
+    deviation = np.abs(x - mean).mean(axis=1)
+    return deviation

@@ -10,5 +10,6 @@ from redfuser.derive.streaming import State, run_fused
 
 __all__ = [
     "DEFAULT_LIMITS", "Accumulator", "Cascade", "Certificate", "Derivation", "FusedCascade", "Fusion", "Limits",
-    "NotFusible", "StageReport", "State", "Verdict", "axes", "certify", "derive", "derive_cascade", "run_fused", "tensor",
+    "NotFusible", "StageReport", "State", "Verdict", "axes", "certify", "derive", "derive_cascade", "run_fused",
+    "tensor",
 ]

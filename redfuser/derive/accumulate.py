@@ -7,7 +7,7 @@ the reduction: 1/l of attention moves to the epilogue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from redfuser.derive.cost import AccumulatorCost
 from redfuser.derive.engine import Limits, Scope, Search, Step
@@ -37,6 +37,38 @@ class Candidate:
         return Ref(self.id, self.axes)
 
 
+@dataclass(frozen=True)
+class Location:
+    """A location b of data x, kept as pivot + shifted location: x - b = (x - pivot) - shifted.
+
+    `definition` is b over the original results. A correction is searched in terms of b, then written in the two parts.
+    """
+
+    load: Expr
+    pivot: Ref
+    shifted: Ref
+    definition: Expr
+
+    @property
+    def name(self) -> str:
+        """Internal name of the value b."""
+        return f"{self.pivot.name} + {self.shifted.name}"
+
+    def join(self, e: Expr) -> Expr:
+        """(x - pivot) - shifted becomes x - b."""
+        parts = self.load - self.pivot - self.shifted
+        return substitute(e, {parts: self.load - Ref(self.name, self.shifted.axes)})
+
+    def split(self, e: Expr) -> Expr:
+        """b becomes pivot + shifted, and a difference of two b the sum of two differences."""
+        old = Old(self.pivot.name), Old(self.shifted.name)
+        new = New(self.pivot.name), New(self.shifted.name)
+        moved = (old[0] - new[0]) + (old[1] - new[1])
+        e = substitute(e, {Old(self.name) - New(self.name): moved, New(self.name) - Old(self.name): -moved,
+                           self.load - Old(self.name): self.load - old[0] - old[1]})
+        return substitute(e, {Old(self.name): old[0] + old[1], New(self.name): new[0] + new[1]})
+
+
 @dataclass
 class Model:
     """What the choice of accumulators established.
@@ -47,6 +79,8 @@ class Model:
     axes          axes of every result and dependency
     signs         result or dependency -> sign facts that hold for every non-empty prefix
     bounds        (reduction name, monoid, body) of every max and min stage
+    locations     internal name -> location that is kept in two parts
+    restated      reduction name -> (monoid, body) of reductions that are accumulated on shifted data
     """
 
     skeleton: Skeleton
@@ -56,6 +90,8 @@ class Model:
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     signs: dict[str, tuple[str, ...]] = field(default_factory=dict)
     bounds: list[tuple[str, str, Expr]] = field(default_factory=list)
+    locations: dict[str, Location] = field(default_factory=dict)
+    restated: dict[str, tuple[str, Expr]] = field(default_factory=dict)
     stage_accumulators: dict[str, list[str]] = field(default_factory=dict)
     made: int = 0
 
@@ -78,8 +114,25 @@ class Model:
         order = [*self.axes.get(stage, ()), *(a.name for a in self.skeleton.cascade.axes)]
         return tuple(sorted(axes, key=order.index))
 
+    def named(self, e: Expr) -> Expr | None:
+        """`e` with accumulators replaced by the results they are; None when one of them is no result."""
+        plain = {x.name: self.symbol(r) for r, x in self.results.items() if isinstance(x, Ref)}
+        read = [n for n in refs(e) if n.startswith(ACCUMULATOR)]
+        if any(n not in plain for n in read):
+            return None
+        return substitute(e, {self.accumulators[n].ref: plain[n] for n in read})
+
+    def body(self, k: str) -> Expr:
+        """The body of an accumulator in terms of whole locations."""
+        body = self.accumulators[k].body
+        for location in self.locations.values():
+            body = location.join(body)
+        return body
+
     def definition(self, name: str) -> Expr:
-        """The expression of a result or a dependency."""
+        """The expression of a result, a dependency or a location."""
+        if name in self.locations:
+            return self.locations[name].definition
         return self.results[name] if name in self.results else self.dependencies[name]
 
     def leaf(self, e: Expr) -> tuple[str, frozenset[str]] | None:
@@ -98,33 +151,61 @@ class Model:
 def choose_accumulators(search: Search, skeleton: Skeleton) -> Model:
     """Accumulators, epilogue and dependencies of every stage of a cascade."""
     model = Model(skeleton)
-    with search.engine.scope(model.leaf, search.keep) as scope:
-        for unit in skeleton.positive:
-            scope.state("pos", unit)
-        for stage in skeleton.stages:
-            _choose(scope, model, stage, search)
-        _collect_signs(scope, model, search)
+    pending = list(skeleton.stages)
+    while True:
+        with search.engine.scope(model.leaf, search.keep) as scope:
+            _restate(scope, model)
+            overgrown = False
+            while pending and not overgrown:
+                overgrown = _choose(scope, model, pending.pop(0), search)
+            if not overgrown:
+                _collect_signs(scope, model, search)
+                break
+    if skeleton.opaque:
+        _look_into(model)
     return model
 
 
-def _choose(scope: Scope, model: Model, stage: Stage, search: Search) -> None:
+def _restate(scope: Scope, model: Model) -> None:
+    """What is known so far, without the terms of earlier searches: an overgrown e-graph is left behind."""
+    for unit in model.skeleton.positive:
+        scope.state("pos", unit)
+    for a in model.accumulators.values():
+        scope.equate(a.ref, Reduce(a.monoid, STREAM, a.body))
+    for name in (*model.results, *model.dependencies):
+        scope.equate(model.symbol(name), model.definition(name))
+    for name, monoid, body in model.bounds:
+        _state_bound(scope, model.symbol(name), monoid, body)
+
+
+def _state_bound(scope: Scope, result: Ref, monoid: str, body: Expr) -> None:
+    scope.state("leq", *((body, result) if monoid == "max" else (result, body)))
+
+
+def _choose(scope: Scope, model: Model, stage: Stage, search: Search) -> bool:
+    """Accumulators and epilogue of one stage. True when the search hit a limit."""
+    overgrown = False
     model.axes[stage.name] = stage.axes
     body = _name_dependencies(scope, model, stage.name, stage.body)
     whole = Reduce(stage.monoid, STREAM, body)
     result = model.symbol(stage.name)
     scope.add(whole)
     if stage.monoid in ("max", "min"):
-        scope.state("leq", *((body, result) if stage.monoid == "max" else (result, body)))
+        _state_bound(scope, result, stage.monoid, body)
         model.bounds.append((stage.name, stage.monoid, body))
     form: Expr = whole
     if reads_state(body):
         step = Step(f"accumulators of {stage.name}")
         search.steps.append(scope.saturate(step, search.replay.limits() if search.replay else search.limits))
         step.reached = step.iterations
+        overgrown = step.outcome == "limit" and search.replay is None
         cost = AccumulatorCost(lambda name: 3 if name.startswith(f"ref {ACCUMULATOR}") else 1)
         _, form = scope.extract([whole], cost)[0]
+    if any(model.named(x.body) is None for x in reductions_in(form)):
+        form = whole
     model.results[stage.name] = _accumulate(scope, model, stage, form)
     scope.equate(result, whole)
+    return overgrown
 
 
 def _accumulate(scope: Scope, model: Model, stage: Stage, form: Expr) -> Expr:
@@ -132,7 +213,9 @@ def _accumulate(scope: Scope, model: Model, stage: Stage, form: Expr) -> Expr:
     table: dict[Expr, Expr] = {}
     used: list[str] = []
     for reduction in reductions_in(form):
-        candidate = model.candidate(stage.name, reduction.monoid, reduction.body)
+        body = model.named(reduction.body)
+        assert body is not None
+        candidate = model.candidate(stage.name, reduction.monoid, body)
         scope.equate(candidate.ref, reduction)
         table[reduction] = candidate.ref
         used.append(candidate.id)
@@ -163,6 +246,13 @@ def _fresh_name(model: Model) -> str:
     while f"d{k}" in taken:
         k += 1
     return f"d{k}"
+
+
+def _look_into(model: Model) -> None:
+    """From here on, the algebra sees what opaque producers are made of."""
+    inside = model.skeleton.look_into
+    model.accumulators = {k: replace(a, body=inside(a.body)) for k, a in model.accumulators.items()}
+    model.bounds = [(name, monoid, inside(body)) for name, monoid, body in model.bounds]
 
 
 def _collect_signs(scope: Scope, model: Model, search: Search) -> None:

@@ -27,9 +27,11 @@ class Names:
     counts: dict[int, str] = field(default_factory=dict)
 
 
-def assemble(model: Model, plan: Plan, cascade: Cascade | None = None) -> FusedCascade:
-    """The fused form of a planned cascade."""
-    live = _Reachable(model, plan)
+def assemble(model: Model, plan: Plan, cascade: Cascade) -> FusedCascade:
+    """The fused form of a planned cascade. `cascade`: the definition, which may have fewer stages than the model."""
+    wanted = [r.name for r in cascade.reductions]
+    shown = frozenset[str]().union(*(refs(o.expr) for o in cascade.outs)) & set(model.results) - set(wanted)
+    live = _Reachable(model, plan, wanted, sorted(shown))
     names = _choose_names(model, plan, live)
     build = _Builder(model, plan, names)
     accumulators, passes, corrections = [], [], []
@@ -43,11 +45,11 @@ def assemble(model: Model, plan: Plan, cascade: Cascade | None = None) -> FusedC
         accumulators += own
         passes.append(tuple(a.name for a in own))
     fused = FusedCascade(
-        cascade=build.cascade(cascade or model.skeleton.cascade),
+        cascade=build.cascade(cascade),
         accumulators=tuple(accumulators),
         dependencies=tuple(build.dependency(n) for n in live.ordered if n not in names.inlined),
         corrections=tuple(corrections),
-        epilogue=tuple((r, build.expression(model.symbol(r), epilogue=True)) for r in model.results),
+        epilogue=tuple((r, build.expression(model.symbol(r), epilogue=True)) for r in wanted),
         passes=tuple(p for p in passes if p),
     )
     fused = _in_level_order(fused)
@@ -58,20 +60,21 @@ def assemble(model: Model, plan: Plan, cascade: Cascade | None = None) -> FusedC
 class _Reachable:
     """Accumulators, results and dependencies that the results need, directly or through bodies and corrections.
 
+    `wanted`: the reductions of the definition; `shown`: further values that outputs read under their own name.
     `named`: results and dependencies that bodies or corrections read; `ordered`: those in definition order.
     """
 
-    def __init__(self, model: Model, plan: Plan) -> None:
+    def __init__(self, model: Model, plan: Plan, wanted: list[str], shown: list[str]) -> None:
         self.model = model
         self.corrections = {k: e for s in plan.sweeps for k, e in s.corrections.items()}
         self.accumulators: set[str] = set()
         self.named: set[str] = set()
         self.lengths: set[int] = set()
         self._sweep_of = {k: s.index for s in plan.sweeps for k in s.accumulators}
-        for name in model.results:
+        for name in wanted:
             self._visit(model.results[name])
-        for unit in self._final_reads():
-            self._name(unit)
+        for name in (*shown, *sorted(self._final_reads())):
+            self._name(name)
         order = [*model.results, *model.dependencies]
         self.ordered = sorted(self.named, key=lambda n: self._depth(n, order))
 

@@ -17,7 +17,7 @@ from redfuser.derive.fusion import Accumulator, FusedCascade
 from redfuser.derive.sample import Sampler, Stream, evaluate_results
 from redfuser.derive.skeleton import Skeleton
 from redfuser.ir import Expr, New, Old, Ref, op, refs
-from redfuser.rules.real import RealEvaluator, Undefined, difference
+from redfuser.rules.real import RealEvaluator, Undefined, by_table, difference
 
 DIGITS = 50
 EXACT = 1e-25
@@ -65,7 +65,7 @@ class Skeletal:
     def __init__(self, fused: FusedCascade) -> None:
         state = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies}
         self.fused = fused
-        self.skeleton = Skeleton(fused.cascade, state)
+        self.skeleton = Skeleton(fused.cascade, state, fine=True)
         convert = self.skeleton.abstract
         self.bodies = {a.name: convert(a.body) for a in fused.accumulators}
         self.dependencies = {d.name: convert(d.expr) for d in fused.dependencies}
@@ -119,11 +119,11 @@ class Skeletal:
 def _combine(monoid: str, values: list[Any]) -> Any:
     if monoid == "first":
         return values[0]
-    refs_ = [Ref(f"{i}") for i in range(len(values))]
-    e: Expr = refs_[0]
-    for r in refs_[1:]:
+    units = [Ref(f"{i}") for i in range(len(values))]
+    e: Expr = units[0]
+    for r in units[1:]:
         e = op(_COMBINE[monoid], e, r)
-    return RealEvaluator({r: v for r, v in zip(refs_, values, strict=True)}.get, 1)(e)
+    return RealEvaluator(by_table(dict(zip(units, values, strict=True))), 1)(e)
 
 
 def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = 0) -> Certificate:

@@ -1,17 +1,17 @@
 """Find corrections by telescoping.
 
-For an accumulator P(d) = (+)_n F(x_n, d), the loop holds P(d_old) and needs P(d_new). Both go into one e-graph, P(d_old)
-is equated with the accumulator's value, and the update rules of `redfuser.rules.online` are on. When the class of
-P(d_new) holds a term without any reduction over data, that term is the correction. Where none is found, a reduction
-that reads no new value may become a further accumulator; this repeats until the state is closed.
+For an accumulator P(d) = (+)_n F(x_n, d), the loop holds P(d_old) and needs P(d_new). Both go into one e-graph,
+P(d_old) is equated with the accumulator's value, and the update rules of `redfuser.rules.telescoping` are on. When the
+class of P(d_new) holds a term without any reduction over data, that term is the correction. Where none is found, a
+reduction that reads no new value may become a further accumulator; this repeats until the state is closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from redfuser.derive.accumulate import Candidate, Model
+from redfuser.derive.accumulate import Location, Model
 from redfuser.derive.cost import FORBIDDEN, ClosureCost, CorrectionCost
 from redfuser.derive.engine import Limits, Scope, Search, Step
 from redfuser.derive.fusion import COUNT
@@ -54,9 +54,10 @@ class Refusal:
 class Versions:
     """Old and new values of what changes during a sweep."""
 
-    def __init__(self, sweep: Sweep) -> None:
+    def __init__(self, sweep: Sweep, locations: Mapping[str, Location] | None = None) -> None:
         self.sweep = sweep
         self.changing = frozenset(sweep.changing)
+        self.changing |= {n for n, x in (locations or {}).items() if x.shifted.name in self.changing}
 
     def old(self, e: Expr) -> Expr:
         """`e` at the values before the chunk. In a first pass the stream length is the number of elements so far."""
@@ -88,7 +89,7 @@ def find_corrections(search: Search, model: Model, sweep: Sweep, stage: str, goa
     trial = Sweep(sweep.index, [*sweep.accumulators], sweep.changing, dict(sweep.corrections), sweep.final)
     known = set(model.accumulators)
     trial.accumulators += [g for g in goals if g not in trial.accumulators]
-    versions = Versions(trial)
+    versions = Versions(trial, model.locations)
     for _ in range(MOST_NEW_ACCUMULATORS):
         open_ = [k for k in trial.accumulators
                  if k not in trial.corrections and versions.changes(model.accumulators[k].body)]
@@ -107,18 +108,18 @@ def find_corrections(search: Search, model: Model, sweep: Sweep, stage: str, goa
 
 def nothing_to_correct(model: Model, sweep: Sweep, goals: Iterable[str]) -> bool:
     """Whether no accumulator among `goals` reads a value that changes during the sweep."""
-    versions = Versions(sweep)
+    versions = Versions(sweep, model.locations)
     return not any(versions.changes(model.accumulators[k].body) for k in goals)
 
 
 def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list[str]) -> Refusal | None:
     """One saturation: settles the corrections it finds and adds the accumulators that the others ask for."""
-    versions = Versions(trial)
+    versions = Versions(trial, model.locations)
     step = Step(f"corrections for {stage}")
     search.steps.append(step)
     with search.engine.scope(model.leaf, search.keep) as scope:
         _state_knowledge(scope, model, trial)
-        goals = [_goal(versions, model.accumulators[k]) for k in open_]
+        goals: list[Expr] = [Reduce(model.accumulators[k].monoid, STREAM, versions.new(model.body(k))) for k in open_]
         for goal in goals:
             scope.add(goal)
         cost = CorrectionCost()
@@ -128,7 +129,7 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
             scope.saturate(step, search.limits, _Enough(lambda: [c for c, _ in scope.extract(goals, cost)], search))
         for k, (price, found) in zip(open_, scope.extract(goals, cost), strict=True):
             if price < FORBIDDEN:
-                trial.corrections[k] = found
+                trial.corrections[k] = _split_locations(model, found)
         missing = [(k, g) for k, g in zip(open_, goals, strict=True) if k not in trial.corrections]
         for k, goal in missing:
             price, found = scope.extract([goal], ClosureCost())[0]
@@ -137,8 +138,10 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
     return None
 
 
-def _goal(versions: Versions, a: Candidate) -> Expr:
-    return Reduce(a.monoid, STREAM, versions.new(a.body))
+def _split_locations(model: Model, e: Expr) -> Expr:
+    for location in model.locations.values():
+        e = location.split(e)
+    return e
 
 
 class _Enough:
@@ -164,12 +167,12 @@ class _Enough:
 
 def _state_knowledge(scope: Scope, model: Model, sweep: Sweep) -> None:
     """Everything known about the values before and after the chunk."""
-    versions = Versions(sweep)
+    versions = Versions(sweep, model.locations)
     for unit in model.skeleton.positive:
         scope.state("pos", unit)
     for k in sweep.accumulators:
         a = model.accumulators[k]
-        body = versions.old(a.body)
+        body = versions.old(model.body(k))
         scope.equate(a.ref, Reduce(a.monoid, STREAM, body))
         for x in walk(body):
             if isinstance(x, Op) and x.fn in ("exp", "exp2"):
@@ -177,11 +180,14 @@ def _state_knowledge(scope: Scope, model: Model, sweep: Sweep) -> None:
     if sweep.index == 0:
         scope.state("changes", LENGTH, New(COUNT))
         scope.state("pos", New(COUNT))
-    for name in sweep.changing:
+    for name, (monoid, restated) in model.restated.items():
+        if name in versions.changing:
+            scope.equate(Old(name), Reduce(monoid, STREAM, versions.old(restated)))
+    for name in (*sweep.changing, *sorted(versions.changing - set(sweep.changing))):
         definition = model.definition(name)
         scope.equate(Old(name), versions.old(definition))
         scope.state("changes", Old(name), New(name))
-        if name in model.dependencies:
+        if name not in model.results:
             scope.equate(New(name), versions.new(definition))
         for sign in model.signs.get(name, ()):
             scope.state(sign, Old(name))
@@ -210,7 +216,10 @@ def _add_accumulators(model: Model, trial: Sweep, stage: str, found: Expr) -> bo
     """Make accumulators of the reductions left in a correction. False when there is nothing new to add."""
     added = False
     for reduction in reductions_in(found):
-        body = rewrite(reduction.body, lambda x: model.symbol(x.name) if isinstance(x, Old) else None)
+        old = _split_locations(model, reduction.body)
+        body = model.named(rewrite(old, lambda x: model.symbol(x.name) if isinstance(x, Old) else None))
+        if body is None:
+            return False
         candidate = model.candidate(stage, reduction.monoid, body, trial.final)
         if candidate.id not in trial.accumulators:
             trial.accumulators.append(candidate.id)

@@ -14,6 +14,7 @@ from redfuser.derive.engine import Limits, NotReached, Replay, Search, Step, eng
 from redfuser.derive.explain import smallest
 from redfuser.derive.fusion import FusedCascade
 from redfuser.derive.passes import Plan, StageReport, Verdict, plan_passes
+from redfuser.derive.pivot import Shift, add_locations, pivot
 from redfuser.derive.skeleton import Skeleton
 from redfuser.errors import EngineError, RuleError
 from redfuser.ir import Cascade, check_cascade, refs
@@ -31,6 +32,7 @@ class Settings:
     rules: RuleSet
     allowed: tuple[str, ...] = ()
     limits: Limits = DEFAULT_LIMITS
+    pivot: bool = True
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Derivation:
 
 
 def derive_cascade(cascade: Cascade, *, rules: RuleSet | None = None, allow: Iterable[str] = (),
-                   limits: Limits = DEFAULT_LIMITS) -> Derivation:
+                   limits: Limits = DEFAULT_LIMITS, pivot: bool = True) -> Derivation:
     """Derive the incremental form of a cascade.
 
     Parameters
@@ -98,6 +100,8 @@ def derive_cascade(cascade: Cascade, *, rules: RuleSet | None = None, allow: Ite
         names of approximate rule groups (`redfuser.rules.APPROXIMATE`) that may be used as well.
     limits
         bounds on every single saturation.
+    pivot
+        accumulate data shifted by its first element where a location (a mean) is subtracted from it.
 
     Raises
     ------
@@ -108,7 +112,7 @@ def derive_cascade(cascade: Cascade, *, rules: RuleSet | None = None, allow: Ite
     """
     check_cascade(cascade)
     start = time.perf_counter()
-    settings = _settings(rules, allow, limits)
+    settings = _settings(rules, allow, limits, pivot)
     steps: list[Step] = []
     fused, plan = _fuse(cascade, settings, steps)
     certificate = certify(fused, rounding=not settings.allowed)
@@ -121,16 +125,35 @@ def derive_cascade(cascade: Cascade, *, rules: RuleSet | None = None, allow: Ite
 def _fuse(cascade: Cascade, settings: Settings, steps: list[Step],
           keep: Callable[[Law], bool] | None = None,
           replay: Replay | None = None) -> tuple[FusedCascade, Plan]:
-    """Fused form and plan, with the laws that `keep` accepts; `replay`: see `Search`."""
+    """Fused form and plan, with the laws that `keep` accepts; `replay`: see `Search`.
+
+    Shifted by a pivot where a location is subtracted, unless that costs passes.
+    """
     if cascade.axis is None:
         return FusedCascade(cascade, (), (), (), ()), Plan()
     search = Search(engine_for(settings.rules), settings.limits, steps, keep, replay=replay)
-    model = choose_accumulators(search, Skeleton(cascade))
+    shifted = pivot(cascade) if settings.pivot else None
+    if shifted is None:
+        return _search(search, Skeleton(cascade), cascade)
+    found = _search(search, Skeleton(shifted.cascade, opaque=shifted.opaque), shifted.outs, shifted.shifts)
+    if len(found[0].passes) > 1 and replay is None:
+        plain_steps: list[Step] = []
+        plain = _search(replace(search, steps=plain_steps), Skeleton(cascade), cascade)
+        if len(plain[0].passes) < len(found[0].passes):
+            steps[:] = plain_steps
+            return plain
+    return found
+
+
+def _search(search: Search, skeleton: Skeleton, cascade: Cascade,
+            shifts: tuple[Shift, ...] = ()) -> tuple[FusedCascade, Plan]:
+    model = choose_accumulators(search, skeleton)
+    add_locations(model, cascade, shifts)
     plan = plan_passes(search, model)
-    return assemble(model, plan), plan
+    return assemble(model, plan, cascade), plan
 
 
-def _settings(rules: RuleSet | None, allow: Iterable[str], limits: Limits) -> Settings:
+def _settings(rules: RuleSet | None, allow: Iterable[str], limits: Limits, shifted: bool) -> Settings:
     """The exact laws, and the approximate ones that are allowed by name."""
     chosen = default_rules if rules is None else rules
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
@@ -140,7 +163,7 @@ def _settings(rules: RuleSet | None, allow: Iterable[str], limits: Limits) -> Se
         if name not in APPROXIMATE and not len(own):
             raise RuleError(f"argument 'allow' names {name!r}; approximate rule groups are {', '.join(APPROXIMATE)}")
         laws = laws + APPROXIMATE.get(name, own)
-    return Settings(laws, allowed, limits)
+    return Settings(laws, allowed, limits, shifted)
 
 
 def _blame(rules: RuleSet, certificate: Certificate) -> None:
@@ -168,6 +191,6 @@ def _verdict(fused: FusedCascade, plan: Plan) -> Verdict:
     passes = len(fused.passes)
     if passes <= 1:
         return Verdict.FUSIBLE
-    if passes < dependent_stages(fused.cascade):
-        return Verdict.PARTLY
-    return Verdict.NOT_FUSIBLE if all(r.evidence for r in plan.refused) else Verdict.NOT_FOUND
+    if not all(r.evidence for r in plan.refused):
+        return Verdict.NOT_FOUND
+    return Verdict.PARTLY if passes < dependent_stages(fused.cascade) else Verdict.NOT_FUSIBLE

@@ -1,7 +1,7 @@
 """The equality-saturation engine: one e-graph with the theory of a rule set, used goal after goal.
 
-Loading a theory costs tens of milliseconds, so one `Engine` per rule set is kept and each derivation works in a
-`scope()`, which leaves no trace. A running `run` cannot be interrupted: every call runs one iteration, and the
+Loading a theory costs tens of milliseconds, so one `Engine` per rule set and thread is kept and each derivation works
+in a `scope()`, which leaves no trace. A running `run` cannot be interrupted: every call runs one iteration, and the
 caller looks at node count, time and cost in between.
 """
 
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from redfuser.errors import EngineError
@@ -22,6 +21,11 @@ from redfuser.rules.encoding import ONE, ZERO, Encoder, LeafOf, combined, decode
 from redfuser.rules.language import PHASES, Law, RuleSet
 
 _SETTLE = "(saturate (seq (saturate {p}-fact) (saturate {p}-simplify)))"
+
+
+RUNAWAY = 4
+"""No round is started that, at the last rate of growth, would exceed the node limit this many times: it could not be
+interrupted."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +95,23 @@ class Scope:
         """Whether a fact about an expression has been derived."""
         return self.engine.check(f"({relation} {self.text(e)})")
 
-    def iterate(self, matched: set[str]) -> bool:
+    def iterate(self, matched: set[str], most_nodes: int = sys.maxsize) -> bool:
         """One round of every phase, signs and simplifications run to their fixed point. False: nothing changed.
 
-        Names of the laws that matched anything are added to `matched`.
+        Names of the laws that matched anything are added to `matched`. Phases beyond `most_nodes` are left out.
         """
         p = self.prefix
         settle = _SETTLE.format(p=p)
-        rounds = " ".join(f"(run {p}-{phase}) {settle}" for phase in PHASES if phase not in ("fact", "simplify"))
-        report = self.engine.schedule(f"(seq {settle} {rounds})")
-        matched.update(name for name, count in report.num_matches_per_rule.items() if count)
+        updated = False
+        for phase in (x for x in PHASES if x not in ("fact", "simplify")):
+            report = self.engine.schedule(f"(seq {settle} (run {p}-{phase}) {settle})")
+            matched.update(name for name, count in report.num_matches_per_rule.items() if count)
+            updated |= bool(report.updated)
+            if self.engine.nodes() > most_nodes:
+                break
         if self.engine.check(f"(= {ZERO} {ONE})"):
             raise EngineError("the rules prove 0 = 1: one of them is unsound; sample each with rf.check_rule")
-        return bool(report.updated)
+        return updated
 
     def saturate(self, step: Step, limits: Limits, enough: Callable[[Step], str] = lambda _: "") -> Step:
         """Iterate until nothing changes, `enough` gives a word for the outcome, or a limit is hit."""
@@ -111,7 +119,8 @@ class Scope:
         step.outcome = "limit"
         for _ in range(limits.iterations):
             step.iterations += 1
-            updated = self.iterate(step.matched)
+            before = step.nodes
+            updated = self.iterate(step.matched, limits.nodes)
             step.nodes = self.engine.nodes()
             if not updated:
                 step.outcome = "saturated"
@@ -119,7 +128,10 @@ class Scope:
             if word := enough(step):
                 step.outcome = word
                 break
-            if step.nodes > limits.nodes or time.perf_counter() - start > limits.seconds:
+            growth = step.nodes / max(before, 1)
+            if step.nodes * max(growth, 1) > RUNAWAY * limits.nodes or step.nodes > limits.nodes:
+                break
+            if time.perf_counter() - start > limits.seconds:
                 break
         step.milliseconds += (time.perf_counter() - start) * 1e3
         return step
@@ -131,11 +143,10 @@ class Scope:
 
 
 class Engine:
-    """The e-graph of one rule set. Not reentrant: `scope()` holds the engine's lock."""
+    """The e-graph of one rule set. It belongs to the thread that made it: the bindings refuse any other."""
 
     def __init__(self, rules: RuleSet) -> None:
         self.rules = rules
-        self.lock = threading.RLock()
         self.counter = 0
         self._egraph: Any = None
         self._rulesets: dict[str, str] = {}
@@ -147,30 +158,28 @@ class Engine:
 
     def load(self) -> None:
         """Build the e-graph and load the theory, unless that is done."""
-        with self.lock:
-            if self._egraph is None:
-                import egglog.bindings
+        if self._egraph is None:
+            import egglog.bindings
 
-                text, self._rulesets = theory(self.rules)
-                self._egraph = egglog.bindings.EGraph()
-                self.run(text)
-                self.run(combined(self.rules, self._rulesets, lambda _: True, "all"))
+            text, self._rulesets = theory(self.rules)
+            self._egraph = egglog.bindings.EGraph()
+            self.run(text)
+            self.run(combined(self.rules, self._rulesets, lambda _: True, "all"))
 
     @contextmanager
     def scope(self, leaf: LeafOf, keep: Callable[[Law], bool] | None = None) -> Iterator[Scope]:
         """A fresh workspace; with `keep`, only the laws it accepts are active."""
-        with self.lock:
-            self.load()
-            self.run("(push)")
-            try:
-                prefix = "all"
-                if keep is not None:
-                    prefix = f"part{self.fresh()}"
-                    self.run(combined(self.rules, self._rulesets, keep, prefix))
-                yield Scope(self, leaf, prefix)
-            finally:
-                if self._egraph is not None:
-                    self.run("(pop)")
+        self.load()
+        self.run("(push)")
+        try:
+            prefix = "all"
+            if keep is not None:
+                prefix = f"part{self.fresh()}"
+                self.run(combined(self.rules, self._rulesets, keep, prefix))
+            yield Scope(self, leaf, prefix)
+        finally:
+            if self._egraph is not None:
+                self.run("(pop)")
 
     def run(self, text: str) -> list[Any]:
         """Run egglog text.
@@ -266,7 +275,17 @@ class Search:
     replay: Replay | None = None
 
 
-@lru_cache(maxsize=16)
+_local = threading.local()
+_MOST_ENGINES = 8
+
+
 def engine_for(rules: RuleSet) -> Engine:
-    """The engine of a rule set, kept for reuse."""
-    return Engine(rules)
+    """The engine of a rule set, kept for reuse by the calling thread; the oldest goes when there are too many."""
+    engines: dict[RuleSet, Engine] | None = getattr(_local, "engines", None)
+    if engines is None:
+        engines = _local.engines = {}
+    if rules not in engines:
+        while len(engines) >= _MOST_ENGINES:
+            del engines[next(iter(engines))]
+        engines[rules] = Engine(rules)
+    return engines[rules]

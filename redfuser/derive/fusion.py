@@ -3,7 +3,7 @@
 The streaming meaning (every later level implements exactly this), for one pass over chunks of the stream axis:
 
     new dependencies  = combine(old, chunk) of the accumulators they read, then their expressions
-    accumulator       = correction(old accumulators, old -> new dependencies)  (+)  reduce(body(chunk, new dependencies))
+    accumulator       = correction(old accumulators, old -> new dependencies) (+) reduce(body(chunk, new dependencies))
 
 and for two partial states: merge(a, b) = correction(a: a -> ab) (+) correction(b: b -> ab). The empty state is
 neutral and decided before any arithmetic.
@@ -46,6 +46,8 @@ class FusedCascade(Node):
                   Old(own name) is the accumulator being corrected. An accumulator without an entry is never corrected.
     epilogue      (reduction name, expression over Refs of accumulators, dependencies and earlier reductions)
     conditions    facts assumed of the final values, as text
+    cascade       the definition; its outputs may have been rewritten to read accumulators and dependencies too (a name
+                  means the result of a reduction first)
     passes        accumulator names swept together, in order; one entry: a single sweep of the stream. An accumulator
                   of a later pass reads results of earlier passes as final values and is never corrected for them.
     """

@@ -87,7 +87,8 @@ class Cascade:
             when the name is taken or no identifier, or the monoid is unknown.
         """
         if monoid not in MONOIDS or monoid == "first":
-            raise ShapeError(f"argument 'monoid' is {monoid!r}; known are {', '.join(m for m in MONOIDS if m != 'first')}")
+            known = ", ".join(m for m in MONOIDS if m != "first")
+            raise ShapeError(f"argument 'monoid' is {monoid!r}; known are {known}")
         if not name.isidentifier() or any(r.name == name for r in self._reductions):
             raise ShapeError(f"argument 'name' is {name!r}; every reduction needs an identifier of its own")
         e = wrap(body)
@@ -123,7 +124,8 @@ class Cascade:
         names = dict.fromkeys(a for x in loads.values() for a in x.axes if isinstance(a, str))
         names.setdefault(self.axis.name)
         tensors = tuple(Tensor(x.tensor, tuple(map(str, x.axes))) for x in loads.values())
-        built = CascadeNode(self.name, self.axis.name, tuple(map(Axis, names)), tensors, (), tuple(self._reductions), ())
+        all_axes = tuple(map(Axis, names))
+        built = CascadeNode(self.name, self.axis.name, all_axes, tensors, (), tuple(self._reductions), ())
         check_cascade(built)
         return built
 

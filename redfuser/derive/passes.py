@@ -19,6 +19,7 @@ from redfuser.derive.simplify import collapse
 from redfuser.derive.skeleton import Stage
 from redfuser.ir import Expr, New, Old, refs, rewrite, substitute, walk
 
+
 class Verdict(StrEnum):
     """FUSIBLE: one pass. PARTLY: fewer passes than dependent stages. NOT_FUSIBLE: as many, and shown. NOT_FOUND: as
     many, not shown."""

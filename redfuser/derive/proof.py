@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from redfuser.derive.certificate import Certificate, Skeletal
@@ -55,7 +56,7 @@ class Symbols:
         """`e` with plain refs read at `version`."""
         sp = self.sp
         if isinstance(e, Const):
-            if isinstance(e.value, float) and not e.value - e.value == 0:
+            if isinstance(e.value, float) and e.value - e.value != 0:
                 return sp.oo if e.value > 0 else -sp.oo
             q = Fraction(e.value)
             return sp.Rational(q.numerator, q.denominator)
@@ -95,11 +96,27 @@ class _Prover:
     symbols: Symbols
 
     def zero(self, e: Any) -> bool:
-        """Whether SymPy reduces an expression to 0."""
+        """Whether SymPy reduces an expression to 0, given that inputs lie below their maximum (above their minimum)."""
+        return self._simplifies_to_zero(e) or (bool(self.bounds) and self._simplifies_to_zero(e.subs(self.bounds)))
+
+    def _simplifies_to_zero(self, e: Any) -> bool:
         sp = self.symbols.sp
         if sp.expand(e) == 0:
             return True
         return bool(sp.simplify(sp.expand(e, trig=True)) == 0 or sp.simplify(e) == 0)
+
+    @cached_property
+    def bounds(self) -> Mapping[Any, Any]:
+        """unit -> extremum minus (plus) a nonnegative number, for extrema of a bare unit; the new extremum likewise."""
+        found = {}
+        for a in self.form.fused.accumulators:
+            body = self.form.bodies[a.name]
+            if a.monoid in ("max", "min") and isinstance(body, Load):
+                sign = 1 if a.monoid == "max" else -1
+                below, rise = (self.symbols.sp.Symbol(f"{word}_{a.name}", nonnegative=True) for word in ("gap", "rise"))
+                found[self.symbols(body)] = self.old(a.name) - sign * below
+                found[self.symbols.symbol("new", a.name)] = self.old(a.name) + sign * rise
+        return found
 
     def old(self, name: str) -> Any:
         return self.symbols.symbol("old", name)
@@ -133,12 +150,9 @@ class _Prover:
 
         def moves(name: str) -> bool:
             inner = refs(self.form.dependencies[name]) if name in self.form.dependencies else frozenset[str]()
-            return (name in current and not self._is_pivot(name)) or any(map(moves, inner))
+            return name in current or any(map(moves, inner))
 
         return frozenset(n for n in refs(e) if moves(n))
-
-    def _is_pivot(self, name: str) -> bool:
-        return False
 
     def _sum(self, a: Accumulator, correction: Any) -> str:
         coefficients = self._linear(correction)
@@ -166,7 +180,8 @@ class _Prover:
     def _linear(self, e: Any) -> Mapping[str, Any]:
         """Coefficients of an expression that is linear in the sums of the state."""
         sp = self.symbols.sp
-        sums = [x.name for x in self.form.fused.accumulators if x.monoid == "sum" and self.old(x.name) in e.free_symbols]
+        names = [x.name for x in self.form.fused.accumulators if x.monoid == "sum"]
+        sums = [name for name in names if self.old(name) in e.free_symbols]
         expanded = sp.expand(e)
         found = {name: sp.diff(expanded, self.old(name)) for name in sums}
         states = {self.old(name) for name in sums}

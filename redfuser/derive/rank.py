@@ -74,7 +74,8 @@ def _table(skeleton: Skeleton, stage: Stage, final: frozenset[str], k: int) -> l
     raise AssertionError("unreachable")
 
 
-def _sampled_table(skeleton: Skeleton, stage: Stage, final: frozenset[str], k: int, sampler: Sampler) -> list[list[Any]]:
+def _sampled_table(skeleton: Skeleton, stage: Stage, final: frozenset[str], k: int,
+                   sampler: Sampler) -> list[list[Any]]:
     shared = sampler.units(k)
     fixed: dict[str, Any] = {}
     rows = []

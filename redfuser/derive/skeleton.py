@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from redfuser.ir import (
     Cascade,
+    Cast,
     Const,
     Expr,
     Load,
@@ -52,11 +53,15 @@ class Stage:
 class Skeleton:
     """A cascade's stages in skeleton form, and the table that leads back.
 
-    `state`: further names (accumulators, dependencies) that count as earlier results, with their axes.
+    `state`: further names (accumulators, dependencies) that count as earlier results, with their axes. `opaque`:
+    producers that are units although they read results; `look_into` replaces them by what they are. `fine`: look into
+    selections, comparisons and casts as well, so that two ways of writing one expression have the same units.
     """
 
     cascade: Cascade
     state: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    opaque: frozenset[str] = frozenset()
+    fine: bool = False
     units: dict[str, Expr] = field(default_factory=dict)
     positive: list[Expr] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
@@ -93,14 +98,22 @@ class Skeleton:
         if isinstance(e, Size) and e.axis == self.cascade.axis:
             return Size(STREAM)
         if not self.mentions(e):
-            if isinstance(e, Op) and OPS[e.fn].kind in _VISIBLE_KINDS:
-                return with_children(e, tuple(map(self.abstract, e.args)))
+            if self._visible(e):
+                return with_children(e, tuple(map(self.abstract, children(e))))
             return self.unit(e)
         if isinstance(e, Ref):
             return self._ref(e)
         return with_children(e, tuple(map(self.abstract, children(e))))
 
+    def _visible(self, e: Expr) -> bool:
+        """Whether the algebra sees the parts of an expression that reads no result."""
+        if self.fine and isinstance(e, (Op, Cast)):
+            return True
+        return isinstance(e, Op) and OPS[e.fn].kind in _VISIBLE_KINDS
+
     def _ref(self, e: Ref) -> Expr:
+        if e.name in self.opaque:
+            return self.unit(e)
         if e.name in self.producers:
             p = self.producers[e.name]
             return self.abstract(rename_axes(p.expr, dict(zip(p.axes, e.axes, strict=True))))
@@ -122,6 +135,18 @@ class Skeleton:
                 self.positive.append(self.unit(e))
         axes = sorted(free_axes(e))
         return Load(name, tuple(STREAM if a == self.cascade.axis else a for a in axes))
+
+    def look_into(self, e: Expr) -> Expr:
+        """`e` with the opaque producers replaced by their definitions."""
+
+        def inside(x: Expr) -> Expr | None:
+            unit = self.units[x.tensor] if isinstance(x, Load) else None
+            if not isinstance(unit, Ref) or unit.name not in self.opaque:
+                return None
+            p = self.producers[unit.name]
+            return self.abstract(rename_axes(p.expr, dict(zip(p.axes, unit.axes, strict=True))))
+
+        return rewrite(e, inside)
 
     def concrete(self, e: Expr) -> Expr:
         """Units replaced by what they stand for."""

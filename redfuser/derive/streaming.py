@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.derive.fusion import COUNT, Accumulator, FusedCascade
+from redfuser.derive.fusion import Accumulator, FusedCascade
 from redfuser.errors import ShapeError
-from redfuser.ir import MONOIDS, OPS, Expr, Idx, Load, New, Old, Op, Ref, refs, rewrite, select
-from redfuser.ir.interpret import Arrays, Evaluator, axis_sizes, numpy_dtype
+from redfuser.ir import MONOIDS, OPS, Expr, Idx, Load, New, Old, Op, Ref, op, refs, rewrite, select
+from redfuser.ir.interpret import Arrays, Evaluator, axis_sizes
 
 Array = np.ndarray[Any, Any]
 _NOTHING = {"max": float("-inf"), "min": float("inf")}
@@ -52,6 +52,7 @@ class State:
         return f"State({values}, length={self.length})"
 
 
+FLOAT32: np.dtype[Any] = np.dtype("float32")
 EMPTY = State()
 
 
@@ -99,7 +100,7 @@ def guarded_quotients(e: Expr) -> Expr:
     """A quotient with divisor 0 reads 0: the rule for dependencies inside the loop."""
 
     def guard(x: Expr) -> Expr | None:
-        return select(np.equal(x.args[1], 0), 0, x) if isinstance(x, Op) and x.fn == "div" else None
+        return select(op("eq", x.args[1], 0), 0, x) if isinstance(x, Op) and x.fn == "div" else None
 
     return rewrite(e, guard)
 
@@ -123,12 +124,13 @@ class Streamer:
                  acc_dtype: Any = None) -> None:
         self.fused = fused
         self.final = dict(final or {})
-        self.acc_dtype = None if acc_dtype is None else np.dtype(acc_dtype)
+        self.acc_dtype: np.dtype[Any] | None = None if acc_dtype is None else np.dtype(acc_dtype)
         names = fused.passes[index] if fused.passes else ()
         self.accumulators = [a for a in fused.accumulators if a.name in names]
         self.axes = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies}
         self.nothing = {a.name: _NOTHING[a.monoid] for a in fused.accumulators if a.monoid in _NOTHING}
-        self.dependencies = [(d.name, guarded_quotients(d.expr)) for d in fused.dependencies if d.name not in self.final]
+        open_ = [d for d in fused.dependencies if d.name not in self.final]
+        self.dependencies = [(d.name, guarded_quotients(d.expr)) for d in open_]
 
     def float_type(self, arrays: Mapping[str, Array]) -> np.dtype[Any]:
         """The floating type of the arithmetic."""
@@ -136,8 +138,8 @@ class Streamer:
             return self.acc_dtype
         kinds = [np.asarray(a).dtype for a in arrays.values()]
         floats = [d for d in kinds if d.kind not in "iub"]
-        found = np.result_type(*floats) if floats else np.dtype(np.float64)
-        return np.dtype(np.float32) if found.itemsize < 4 else found
+        found: np.dtype[Any] = np.result_type(*floats) if floats else np.dtype("float64")
+        return found if found.itemsize >= 4 else FLOAT32
 
     def advance(self, states: Sequence[State], chunk: Chunk | None = None) -> State:
         """The state after the given non-empty states (in stream order) and the chunk."""
@@ -218,13 +220,17 @@ class Streamer:
 
     def _at_new(self, body: Expr) -> Expr:
         """The body of an accumulator at the newest dependencies."""
-        return rewrite(body, lambda x: self._shift(x.name, x.axes) if isinstance(x, Ref) and x.name in self.axes else None)
+
+        def newest(x: Expr) -> Expr | None:
+            return self._shift(x.name, x.axes) if isinstance(x, Ref) and x.name in self.axes else None
+
+        return rewrite(body, newest)
 
     def _shift(self, name: str, axes: tuple[str, ...] | None = None) -> Expr:
         """The new value of a name; an extremum of nothing is 0."""
         value = Ref(f"new {name}", self.axes[name] if axes is None else axes)
         nothing = self.nothing.get(name)
-        return value if nothing is None else select(np.equal(value, nothing), 0.0, value)
+        return value if nothing is None else select(op("eq", value, nothing), 0.0, value)
 
     def finals(self, state: State) -> dict[str, Array]:
         """Values of accumulators and dependencies (as read inside a later pass) once the pass is over."""
@@ -233,7 +239,7 @@ class Streamer:
         return {name.removeprefix("new "): value for name, (_, value) in ev.values.items()}
 
     def _final_evaluator(self, state: State) -> Evaluator:
-        dtype = self.float_type(state.inputs | dict(state.values))
+        dtype = self.float_type({**state.inputs, **state.values})
         ev = Evaluator([a.name for a in self.fused.cascade.axes], state.sizes, state.inputs, self.fused.cascade.tensors,
                        dtype.type)
         define_producers(self.fused, ev, with_stream=False)
@@ -269,7 +275,7 @@ def _sizes(fused: FusedCascade, chunk: Chunk) -> dict[str, int]:
 
 def finalize(fused: FusedCascade, values: Mapping[str, Array], inputs: Arrays, sizes: Mapping[str, int],
              dtype: Any = None) -> dict[str, Array]:
-    """Results of all reductions, and of every further name of the epilogue, from the final accumulators."""
+    """Results of all reductions from the final accumulators, and every value of the state that no result hides."""
     c = fused.cascade
     ev = Evaluator([a.name for a in c.axes], sizes, inputs, c.tensors, dtype)
     define_producers(fused, ev, with_stream=False)
@@ -277,17 +283,13 @@ def finalize(fused: FusedCascade, values: Mapping[str, Array], inputs: Arrays, s
         ev.define(a.name, a.axes, ev.align(np.asarray(values[a.name]), a.axes))
     for d in fused.dependencies:
         ev.define(d.name, d.axes, ev(d.expr))
-    axes = {r.name: r.axes for r in c.reductions} | {n: a for n, (a, _) in ev.values.items() if n not in c_names(fused)}
-    results = {}
+    state = [*(a.name for a in fused.accumulators), *(d.name for d in fused.dependencies)]
+    results = {name: np.array(ev.values[name][1]) for name in state}
+    axes = {r.name: r.axes for r in c.reductions}
     for name, e in fused.epilogue:
         ev.define(f"result {name}", axes[name], ev(e))
         results[name] = np.array(ev.values[f"result {name}"][1])
     return results
-
-
-def c_names(fused: FusedCascade) -> frozenset[str]:
-    """Names of the reductions of the cascade."""
-    return frozenset(r.name for r in fused.cascade.reductions)
 
 
 def run_fused(fused: FusedCascade, arrays: Arrays, *, chunks: int | Sequence[int] = 4, tree: int | None = None,
@@ -326,7 +328,8 @@ def run_fused(fused: FusedCascade, arrays: Arrays, *, chunks: int | Sequence[int
         final |= streamer.finals(state)
     real = None if dtype is None else np.dtype(dtype).type
     results = finalize(fused, values, arrays, sizes, real)
-    return results | _outputs(fused, results, arrays, sizes, real)
+    named = {r.name: results[r.name] for r in c.reductions}
+    return named | _outputs(fused, results, arrays, sizes, real)
 
 
 def _boundaries(length: int, chunks: int | Sequence[int], seed: int) -> Iterator[tuple[int, int]]:
@@ -383,11 +386,11 @@ def empty_state(streamer: Streamer, arrays: Arrays, sizes: Mapping[str, int]) ->
 
 def _outputs(fused: FusedCascade, results: Mapping[str, Array], arrays: Arrays, sizes: Mapping[str, int],
              dtype: Any) -> dict[str, Array]:
-    """Outputs from the results, those with the stream axis in a second sweep."""
+    """Outputs from results and state (a name means the result first), those with the stream axis in a second sweep."""
     c = fused.cascade
     ev = Evaluator([a.name for a in c.axes], sizes, arrays, c.tensors, dtype)
     axes = {r.name: r.axes for r in c.reductions}
-    axes |= {x.name: x.axes for x in (*fused.accumulators, *fused.dependencies) if x.name not in axes}
+    axes = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies} | axes
     for name, value in results.items():
         ev.define(name, axes[name], ev.align(value, axes[name]))
     define_producers(fused, ev, with_stream=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from redfuser.ir import Axis, Expr, Idx, Let, Load, Out, Reduce, Ref, Size, Tensor, Term, rewrite
+from redfuser.ir.dtypes import distinct
 from redfuser.ir.partition import partition
 from redfuser.ir.term import Cascade, base_axis
 
@@ -64,8 +65,9 @@ def _roles(t: Term) -> dict[str, str]:
         if c.axis is not None:
             roles.setdefault(base_axis(c.axis), "stream")
         for p in c.producers:
-            if isinstance(p.expr, Reduce):
-                roles.setdefault(base_axis(p.expr.axis), "contraction")
+            for inner in distinct(p.expr):
+                if isinstance(inner, Reduce):
+                    roles.setdefault(base_axis(inner.axis), "contraction")
         for a in _vector_axes(c):
             roles.setdefault(base_axis(a), "vector")
     return roles

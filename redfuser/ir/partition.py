@@ -11,14 +11,28 @@ stage      a reduction of a cascade over its own axis. Stages over one axis that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from redfuser.errors import CheckError
 from redfuser.ir.dtypes import distinct, expr_dtype
-from redfuser.ir.expr import Expr, Idx, Load, Node, Reduce, Ref, Size, node, rename_axes, rewrite
+from redfuser.ir.expr import (
+    Expr,
+    Idx,
+    Load,
+    Node,
+    Reduce,
+    Ref,
+    Size,
+    children,
+    free_axes,
+    node,
+    rename_axes,
+    rewrite,
+    substitute,
+)
 from redfuser.ir.grouping import Group, Plan, reduce_of
 from redfuser.ir.interpret import Arrays, axis_sizes, run_cascade
 from redfuser.ir.term import (
@@ -150,7 +164,7 @@ class _Builder:
         reductions = tuple(Reduction(s.name, reduce_of(s).monoid, self.local(reduce_of(s).body), s.axes)
                            for s in self.group.stages)
         outs = tuple(Out(o.name, o.axes, self.local(o.expr), o.dtype) for o in self.group.outs)
-        producers = tuple(self.producers.values())
+        producers, reductions, outs = absorb_elementwise(tuple(self.producers.values()), reductions, outs)
         exprs = [*(p.expr for p in producers), *(r.body for r in reductions), *(o.expr for o in outs)]
         read = {x.tensor for e in exprs for x in distinct(e) if isinstance(x, Load)}
         tensors = tuple(t for t in self.tensors.values() if t.name in read)
@@ -193,6 +207,42 @@ class _Builder:
         order = [a.name for a in self.plan.term.axes if a.name in used]
         order += sorted(used - set(order))
         return tuple(Axis(a, size[base_axis(a)]) for a in order)
+
+
+def absorb_elementwise(
+    producers: tuple[Let, ...], reductions: tuple[Reduction, ...], outs: tuple[Out, ...]
+) -> tuple[tuple[Let, ...], tuple[Reduction, ...], tuple[Out, ...]]:
+    """Move what every use does to a producer (scale it, mask it) into its definition, so that it is computed once.
+
+    Computing `s * scale` in two places may round differently in each (one of them contracted to a fused multiply-add),
+    and then x - max x is not 0 at the maximum.
+    """
+    results = {r.name for r in reductions}
+    for p in producers:
+        others = [q.expr for q in producers if q is not p]
+        uses = [*(r.body for r in reductions), *(o.expr for o in outs)]
+        images = {image for e in uses for image in _images(e, p, results)}
+        if len(images) != 1 or any(x.name == p.name for e in others for x in distinct(e) if isinstance(x, Ref)):
+            continue
+        image = images.pop()
+        own = Ref(p.name, p.axes)
+        merged = Let(p.name, p.axes, substitute(image, {own: p.expr}))
+        producers = tuple(merged if q is p else q for q in producers)
+        reductions = tuple(Reduction(r.name, r.monoid, substitute(r.body, {image: own}), r.axes) for r in reductions)
+        outs = tuple(Out(o.name, o.axes, substitute(o.expr, {image: own}), o.dtype) for o in outs)
+    return producers, reductions, outs
+
+
+def _images(e: Expr, p: Let, results: set[str]) -> Iterator[Expr]:
+    """The largest subexpressions that read producer `p`, no result of the cascade, and have no axis beyond those of `p`."""
+    names = {x.name for x in distinct(e) if isinstance(x, Ref)}
+    if p.name not in names:
+        return
+    if not names & results and free_axes(e) <= set(p.axes):
+        yield e
+        return
+    for c in children(e):
+        yield from _images(c, p, results)
 
 
 def check_partition(p: Partition) -> None:

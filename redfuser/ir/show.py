@@ -56,13 +56,16 @@ def show(e: Expr, leaf: Callable[[Expr], str | None] = lambda _: None) -> str:
             info = OPS[x.fn]
             if info.symbol and info.arity == 2:
                 p = info.precedence
-                right = p if x.fn in ("add", "mul", "and", "or") else p + 1
+                same = isinstance(x.args[1], Op) and x.args[1].fn == x.fn
+                right = p if same and x.fn in ("add", "mul", "and", "or") else p + 1
                 text = f"{go(x.args[0], p)} {info.symbol} {go(x.args[1], right)}"
                 return f"({text})" if p < outer else text
             if info.symbol:
                 text = f"{info.symbol}{go(x.args[0], info.precedence)}"
                 return f"({text})" if info.precedence < outer else text
             return f"{x.fn}({', '.join(go(a, 0) for a in x.args)})"
+        if type(x).__str__ is not Expr.__str__:  # leaves of later levels bring their own text
+            return str(x)
         raise TypeError(f"no text for {type(x).__name__}")
 
     return go(e, 0)

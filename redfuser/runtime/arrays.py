@@ -24,8 +24,15 @@ def length(e: Expr, sizes: Mapping[str, int]) -> int:
         return sizes[base_axis(e.axis)]
     if isinstance(e, Op):
         a, b = (length(x, sizes) for x in e.args)
-        return {"add": a + b, "sub": a - b, "mul": a * b, "max": max(a, b), "min": min(a, b),
-                "idiv": a // b if b else 0, "imod": a % b if b else 0}[e.fn]
+        return {
+            "add": a + b,
+            "sub": a - b,
+            "mul": a * b,
+            "max": max(a, b),
+            "min": min(a, b),
+            "idiv": a // b if b else 0,
+            "imod": a % b if b else 0,
+        }[e.fn]
     raise ShapeError(f"{e} is no length")
 
 
@@ -39,8 +46,10 @@ class Port:
         self.rank = len(buf.shape)
         self.unit = buf.unit
         self.shape = buf.shape
-        self.axes = tuple(e.value if isinstance(e, Const) else base_axis(e.axis) if isinstance(e, Size) else None
-                          for e in buf.shape)
+        self.axes = tuple(
+            e.value if isinstance(e, Const) else base_axis(e.axis) if isinstance(e, Size) else None
+            for e in buf.shape
+        )
 
     def expected(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape this argument must have."""
@@ -57,10 +66,14 @@ class Port:
             other lengths than `sizes` says.
         """
         if not isinstance(array, np.ndarray):
-            raise DTypeError(f"argument {self.name!r} is a {type(array).__name__}, not a NumPy array; pass np.asarray(...)")
+            raise DTypeError(
+                f"argument {self.name!r} is a {type(array).__name__}, not a NumPy array; pass np.asarray(...)"
+            )
         if array.dtype != self.dtype and array.dtype.newbyteorder("=") != self.dtype:
-            raise DTypeError(f"argument {self.name!r} has dtype {array.dtype}, this kernel was compiled for "
-                             f"{self.dtype.name}; convert it with .astype({self.dtype.name!r})")
+            raise DTypeError(
+                f"argument {self.name!r} has dtype {array.dtype}, this kernel was compiled for "
+                f"{self.dtype.name}; convert it with .astype({self.dtype.name!r})"
+            )
         shape = array.shape
         for got, axis in zip(shape, self.axes, strict=False):
             if got != (sizes.get(axis, -1) if isinstance(axis, str) else axis):
@@ -91,5 +104,7 @@ class Port:
         if self.unit is None or array.shape[self.unit] <= 1 or array.size == 0:
             return
         if array.strides[self.unit] != self.itemsize:
-            raise ShapeError(f"argument {self.name!r} is not contiguous along dimension {self.unit}, as this kernel needs; "
-                             "pass np.ascontiguousarray(...)")
+            raise ShapeError(
+                f"argument {self.name!r} is not contiguous along dimension {self.unit}, as this kernel needs; "
+                "pass np.ascontiguousarray(...)"
+            )

@@ -9,7 +9,9 @@ from redfuser.runtime.compiler import FLAGS, Compiler
 from redfuser.runtime.machine import cpu_model
 
 
-def build_library(source: str, compiler: Compiler, flags: tuple[str, ...] = (), *, native: bool = True) -> Path:
+def build_library(
+    source: str, compiler: Compiler, flags: tuple[str, ...] = (), *, native: bool = True
+) -> Path:
     """The compiled library of a C text.
 
     Parameters
@@ -27,5 +29,7 @@ def build_library(source: str, compiler: Compiler, flags: tuple[str, ...] = (), 
     """
     all_flags = (*(compiler.native_flags() if native else ()), *flags)
     machine = cpu_model() if native else ""
-    key = digest(source, " ".join((*FLAGS, *all_flags)), " ".join(compiler.command), compiler.version, machine)
+    key = digest(
+        source, " ".join((*FLAGS, *all_flags)), " ".join(compiler.command), compiler.version, machine
+    )
     return fetch(key, source, lambda text, binary: compiler.compile(text, binary, all_flags))

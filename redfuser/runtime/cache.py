@@ -15,7 +15,9 @@ from redfuser.errors import CacheError
 
 DIRECTORY_VARIABLE = "REDFUSER_CACHE_DIR"
 REMEDY = f"set the environment variable {DIRECTORY_VARIABLE} to a writable directory with free space"
-_UNUSABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST})
+_UNUSABLE = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST}
+)
 
 
 class CacheWarning(UserWarning):
@@ -70,8 +72,11 @@ def fetch(key: str, source: str, build: Callable[[Path, Path], None]) -> Path:
     except OSError as error:
         if error.errno not in _UNUSABLE:
             raise CacheError(f"the kernel cache {directory} failed ({error}); {REMEDY}") from error
-        warnings.warn(f"the kernel cache {directory} cannot be used ({error}); compiling in a temporary directory; {REMEDY}",
-                      CacheWarning, stacklevel=2)
+        warnings.warn(
+            f"the kernel cache {directory} cannot be used ({error}); compiling in a temporary directory; {REMEDY}",
+            CacheWarning,
+            stacklevel=2,
+        )
     try:
         return _fetch_in(_temporary(os.getpid()), key, source, build)
     except OSError as error:

@@ -17,14 +17,20 @@ from pathlib import Path
 from redfuser.errors import CompileError, NoCompiler
 
 FLAGS = (
-    "-std=gnu11", "-O2", "-fPIC", "-shared",
-    "-fno-math-errno", "-fno-trapping-math",  # sqrt and rounding become instructions
-    "-ffp-contract=fast",                     # a * b + c may be one rounding; nothing else of -ffast-math
+    "-std=gnu11",
+    "-O2",
+    "-fPIC",
+    "-shared",
+    "-fno-math-errno",
+    "-fno-trapping-math",  # sqrt and rounding become instructions
+    "-ffp-contract=fast",  # a * b + c may be one rounding; nothing else of -ffast-math
 )
 """Flags of every kernel. NaN, infinities and signed zeros keep their meaning."""
 
-REMEDY = ("install one (Debian, Ubuntu: apt install gcc; macOS: xcode-select --install; anywhere: "
-          "pip install 'redfuser[cc]'), or name it in the environment variable CC")
+REMEDY = (
+    "install one (Debian, Ubuntu: apt install gcc; macOS: xcode-select --install; anywhere: "
+    "pip install 'redfuser[cc]'), or name it in the environment variable CC"
+)
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,15 @@ class Compiler:
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         except OSError as error:
-            raise CompileError(f"{self.command[0]} could not be started ({error}); check the environment variable CC") from error
+            raise CompileError(
+                f"{self.command[0]} could not be started ({error}); check the environment variable CC"
+            ) from error
         if done.returncode:
             output = (done.stderr or done.stdout).strip()
-            raise CompileError(f"{self} rejected {_keep(source)} (exit status {done.returncode}):\n{output[:4000]}\n"
-                               f"command: {shlex.join(command)}")
+            raise CompileError(
+                f"{self} rejected {_keep(source)} (exit status {done.returncode}):\n{output[:4000]}\n"
+                f"command: {shlex.join(command)}"
+            )
 
     def native_flags(self) -> tuple[str, ...]:
         """The flags that select this machine's instructions, if the compiler knows them."""
@@ -82,7 +92,9 @@ def _candidates() -> list[tuple[str, ...]]:
 
 
 def find_compiler() -> Compiler:
-    """The C compiler of this machine: `$CC`, cc, gcc, clang, or ziglang's `zig cc`. The answer is cached per `$CC` and `$PATH`.
+    """The C compiler of this machine: `$CC`, else cc, gcc, clang, or ziglang's `zig cc`.
+
+    The answer is remembered per `$CC` and `$PATH`.
 
     Raises
     ------
@@ -99,7 +111,9 @@ def _find(_cc: str, _path: str) -> Compiler:
         if shutil.which(command[0]) is None:
             tried.append(" ".join(command))
             continue
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
+        done = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, errors="replace", check=False
+        )
         if done.returncode == 0 and done.stdout.strip():
             return Compiler(command, done.stdout.strip().splitlines()[0])
         tried.append(f"{' '.join(command)} (exit status {done.returncode})")
@@ -108,8 +122,14 @@ def _find(_cc: str, _path: str) -> Compiler:
 
 @lru_cache(maxsize=32)
 def _macros(compiler: Compiler, flags: tuple[str, ...]) -> frozenset[str]:
-    done = subprocess.run([*compiler.command, *flags, "-dM", "-E", "-x", "c", "-"], input="", capture_output=True,
-                          text=True, errors="replace", check=False)
+    done = subprocess.run(
+        [*compiler.command, *flags, "-dM", "-E", "-x", "c", "-"],
+        input="",
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
     if done.returncode:
         return frozenset()
     return frozenset(line.split()[1] for line in done.stdout.splitlines() if line.startswith("#define "))

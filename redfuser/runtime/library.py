@@ -26,8 +26,14 @@ PRODUCT_WEIGHT = 16
 """A kernel with matrix products does more work per element than one sweep."""
 
 
-def compile_kernel(kernel: Kernel, *, threads: int | None = None, compiler: Compiler | None = None,
-                   target: CTarget | None = None, flags: tuple[str, ...] = ()) -> CompiledKernel:
+def compile_kernel(
+    kernel: Kernel,
+    *,
+    threads: int | None = None,
+    compiler: Compiler | None = None,
+    target: CTarget | None = None,
+    flags: tuple[str, ...] = (),
+) -> CompiledKernel:
     """Print, compile (or find in the cache) and load a tile program.
 
     Parameters
@@ -77,7 +83,13 @@ class CompiledKernel:
         self._library = ctypes.CDLL(str(path))
         self._entry = self._library[entry_name(kernel)]
         self._entry.restype = ctypes.c_int
-        self._entry.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+        self._entry.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_int,
+            ctypes.c_void_p,
+        ]
         self._runtime = runtime
         self._inputs = [Port(b) for b in kernel.tensors]
         self._outputs = [Port(b) for b in kernel.outs]
@@ -87,8 +99,14 @@ class CompiledKernel:
         self._size_type = ctypes.c_int64 * max(1, len(kernel.sizes))
         self._weight = PRODUCT_WEIGHT if _has_product(kernel) else 1
 
-    def run(self, arrays: Sequence[Array], outs: Sequence[Array], sizes: Mapping[str, int], *,
-            threads: int | None = None) -> None:
+    def run(
+        self,
+        arrays: Sequence[Array],
+        outs: Sequence[Array],
+        sizes: Mapping[str, int],
+        *,
+        threads: int | None = None,
+    ) -> None:
         """Compute `outs` from `arrays`.
 
         Inputs that C cannot read in place (foreign byte order, unaligned, strides of broken elements) and inputs that
@@ -110,8 +128,10 @@ class CompiledKernel:
         """
         self._check_sizes(sizes)
         if len(arrays) != len(self._inputs) or len(outs) != len(self._outputs):
-            raise ShapeError(f"kernel {self.kernel.name} takes {len(self._inputs)} arrays and {len(self._outputs)} outputs, "
-                             f"got {len(arrays)} and {len(outs)}")
+            raise ShapeError(
+                f"kernel {self.kernel.name} takes {len(self._inputs)} arrays and {len(self._outputs)} outputs, "
+                f"got {len(arrays)} and {len(outs)}"
+            )
         targets = [self._output(p, a, sizes) for p, a in zip(self._outputs, outs, strict=True)]
         self._check_outputs_apart(targets)
         inputs = [self._input(p, a, sizes, targets) for p, a in zip(self._inputs, arrays, strict=True)]
@@ -123,8 +143,10 @@ class CompiledKernel:
     def _check_sizes(self, sizes: Mapping[str, int]) -> None:
         for axis, expected in self.kernel.static:
             if sizes.get(axis, expected) != expected:
-                raise ShapeError(f"axis {axis} has length {sizes[axis]}, but kernel {self.kernel.name} was compiled "
-                                 f"for {expected}; compile it again for this length")
+                raise ShapeError(
+                    f"axis {axis} has length {sizes[axis]}, but kernel {self.kernel.name} was compiled "
+                    f"for {expected}; compile it again for this length"
+                )
 
     def _input(self, port: Port, given: Any, sizes: Mapping[str, int], targets: Sequence[Array]) -> Array:
         array = port.check(given, sizes)
@@ -147,7 +169,9 @@ class CompiledKernel:
         for i, a in enumerate(targets):
             name = self._outputs[i].name
             if a.size and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
-                raise ShapeError(f"output {name!r} repeats its elements (a broadcast view); pass an array of its own")
+                raise ShapeError(
+                    f"output {name!r} repeats its elements (a broadcast view); pass an array of its own"
+                )
             for j in range(i):
                 if np.may_share_memory(a, targets[j]) and np.shares_memory(a, targets[j]):
                     other = self._outputs[j].name
@@ -163,11 +187,18 @@ class CompiledKernel:
             strides += [s // itemsize for s in array.strides]
         if threads is None:
             threads = self.threads if work * self._weight >= SERIAL_ELEMENTS else 1
-        status = self._entry(self._data_type(*pointers), self._size_type(*[sizes[a] for a in self.kernel.sizes]),
-                             self._stride_type(*strides), threads, self._runtime)
+        status = self._entry(
+            self._data_type(*pointers),
+            self._size_type(*[sizes[a] for a in self.kernel.sizes]),
+            self._stride_type(*strides),
+            threads,
+            self._runtime,
+        )
         if status:
-            raise MemoryError(f"kernel {self.kernel.name} could not allocate its workspace for sizes {dict(sizes)}; "
-                              "free memory or use fewer threads")
+            raise MemoryError(
+                f"kernel {self.kernel.name} could not allocate its workspace for sizes {dict(sizes)}; "
+                "free memory or use fewer threads"
+            )
 
 
 def _has_product(kernel: Kernel) -> bool:

@@ -37,7 +37,7 @@ def thread_count() -> int:
 
 
 def vector_unit(compiler: Compiler | None) -> tuple[int, int]:
-    """(bytes of a vector, number of vector registers): what the compiler may use here; without one, what the CPU has."""
+    """(bytes of a vector, vector registers) that the compiler may use here; without one, that the CPU has."""
     if compiler is not None:
         macros = compiler.macros(compiler.native_flags())
         wide, middle = "__AVX512F__" in macros, "__AVX2__" in macros

@@ -7,6 +7,7 @@ import pytest
 from programs import (
     N,
     agree,
+    each_variant,
     i_,
     j_,
     k_,
@@ -14,8 +15,6 @@ from programs import (
     product_packed,
     task_kernel,
     up,
-    variant_names,
-    variants,
 )
 
 from redfuser.codegen.c import CTarget, print_c
@@ -26,18 +25,32 @@ from redfuser.ir import Const, Size, Var, op
 
 pytestmark = pytest.mark.usefixtures("session_cache")
 
-VARIANTS = pytest.mark.parametrize("variant", variants(), ids=variant_names())
+VARIANTS = each_variant()
+ALL_VARIANTS = each_variant(fallbacks=True)
 SIZES = ((1, 1, 1), (7, 33, 5), (13, 50, 37), (6, 64, 16), (2, 3, 0), (5, 1, 100), (0, 4, 4))
 
 
 def operands(form: str, m: int, n: int, k: int, dtype: str = "float32") -> list[np.ndarray]:
     rng = np.random.default_rng(m + 10 * n + 100 * k)
-    return [rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n) if form == "panel" else (n, k)).astype(dtype)]
+    return [
+        rng.normal(size=(m, k)).astype(dtype),
+        rng.normal(size=(k, n) if form == "panel" else (n, k)).astype(dtype),
+    ]
 
 
 @VARIANTS
-@pytest.mark.parametrize(("form", "mr", "nr"), [("panel", 6, 16), ("panel", 1, 32), ("panel", 2, 24), ("panel", 3, 8), ("dot", 4, 2),
-                                                ("dot", 1, 1), ("dot", 3, 5)])
+@pytest.mark.parametrize(
+    ("form", "mr", "nr"),
+    [
+        ("panel", 6, 16),
+        ("panel", 1, 32),
+        ("panel", 2, 24),
+        ("panel", 3, 8),
+        ("dot", 4, 2),
+        ("dot", 1, 1),
+        ("dot", 3, 5),
+    ],
+)
 def test_products_in_user_memory(variant, form, mr, nr):
     """No element beyond the arrays is read or written, whatever the register tile."""
     for accumulate in (False, True):
@@ -46,7 +59,7 @@ def test_products_in_user_memory(variant, form, mr, nr):
             agree(kernel, variant, operands(form, m, n, k), {"m": m, "n": n, "k": k}, rtol=1e-4, atol=1e-4)
 
 
-@VARIANTS
+@ALL_VARIANTS
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("compute", ["float32", "float64"])
 def test_packed_panels_and_padded_tiles(variant, transposed, compute):
@@ -107,18 +120,28 @@ def test_a_range_of_columns(variant, form):
     compiled(kernel, variant).run([a, b], [y], {"m": m, "n": n, "k": k})
     exact = a @ (b if form == "panel" else b.T)
     for i0 in range(0, m, 2):
-        np.testing.assert_allclose(y[i0:i0 + 2, i0:i0 + 7], exact[i0:i0 + 2, i0:i0 + 7], rtol=1e-4, atol=1e-5)
-        assert (y[i0:i0 + 2, i0 + 7 + nr:] == 77).all()
+        np.testing.assert_allclose(
+            y[i0 : i0 + 2, i0 : i0 + 7], exact[i0 : i0 + 2, i0 : i0 + 7], rtol=1e-4, atol=1e-5
+        )
+        assert (y[i0 : i0 + 2, i0 + 7 + nr :] == 77).all()
 
 
 @VARIANTS
 def test_strided_operands(variant):
     """A broadcast operand may step by any stride along rows and depth."""
     m, k = Size("m"), Size("k")
-    a, b, y = Buf("a", (m, k), "global", "float32", None), Buf("b", (k, N), "global", "float32", 1), Buf("y", (m, N), "global", "float32", 1)
+    a, b, y = (
+        Buf("a", (m, k), "global", "float32", None),
+        Buf("b", (k, N), "global", "float32", 1),
+        Buf("y", (m, N), "global", "float32", 1),
+    )
     product = MatMul(At(y, (i_, j_)), At(a, (i_, k_)), At(b, (k_, j_)), m, N, k, 3, 16, "panel", False)
     kernel = task_kernel("strided", "float32", (a, b), (y,), (product,), ("m", "n", "k"), Const(1), "t")
-    for view in (np.ones((20, 7), "float32").T, np.broadcast_to(np.float32(2), (7, 20)), np.arange(140, dtype="float32").reshape(7, 20)[::-1, ::-1]):
+    for view in (
+        np.ones((20, 7), "float32").T,
+        np.broadcast_to(np.float32(2), (7, 20)),
+        np.arange(140, dtype="float32").reshape(7, 20)[::-1, ::-1],
+    ):
         b_array = np.random.default_rng(0).normal(size=(20, 21)).astype("f4")
         agree(kernel, variant, [view, b_array], {"m": 7, "n": 21, "k": 20}, rtol=1e-4, atol=1e-3)
 
@@ -127,16 +150,51 @@ def test_strided_operands(variant):
 def test_specialised_depth_and_prefetch(variant):
     """A depth known when compiled, and cells fetched ahead of their use."""
     m = Size("m")
-    a, b, y = (Buf(name, (rows, Const(width)), "global", "float32", 1) for name, rows, width in (("a", m, 24), ("b", N, 24), ("y", m, 24)))
+    a, b, y = (
+        Buf(name, (rows, Const(width)), "global", "float32", 1)
+        for name, rows, width in (("a", m, 24), ("b", N, 24), ("y", m, 24))
+    )
     scores = Buf("scores", (up(m, 4), up(N, 2)), "local", "float32")
     ahead = ((At(b, (Const(0), Const(0))), N),)
-    first = MatMul(At(scores, (i_, j_)), At(a, (i_, k_)), At(b, (j_, k_)), m, N, Const(24), 4, 2, "dot", False, ahead=ahead)
-    second = MatMul(At(y, (i_, j_)), At(scores, (i_, k_)), At(b, (k_, j_)), m, Const(24), N, 4, 8, "panel", False, ahead=ahead)
-    kernel = task_kernel("two", "float32", (a, b), (y,), (first, second), ("m", "n"), Const(1), "t", local=(scores,))
+    first = MatMul(
+        At(scores, (i_, j_)),
+        At(a, (i_, k_)),
+        At(b, (j_, k_)),
+        m,
+        N,
+        Const(24),
+        4,
+        2,
+        "dot",
+        False,
+        ahead=ahead,
+    )
+    second = MatMul(
+        At(y, (i_, j_)),
+        At(scores, (i_, k_)),
+        At(b, (k_, j_)),
+        m,
+        Const(24),
+        N,
+        4,
+        8,
+        "panel",
+        False,
+        ahead=ahead,
+    )
+    kernel = task_kernel(
+        "two", "float32", (a, b), (y,), (first, second), ("m", "n"), Const(1), "t", local=(scores,)
+    )
     for rows, length in ((4, 2), (5, 9), (1, 1), (8, 40)):
         rng = np.random.default_rng(rows)
-        agree(kernel, variant, [rng.normal(size=(rows, 24)).astype("f4"), rng.normal(size=(length, 24)).astype("f4")],
-              {"m": rows, "n": length}, rtol=1e-3, atol=1e-3)
+        agree(
+            kernel,
+            variant,
+            [rng.normal(size=(rows, 24)).astype("f4"), rng.normal(size=(length, 24)).astype("f4")],
+            {"m": rows, "n": length},
+            rtol=1e-3,
+            atol=1e-3,
+        )
 
 
 @VARIANTS
@@ -147,16 +205,51 @@ def test_a_product_into_the_middle_of_scratch(variant):
     b = Buf("b", (N, Const(16)), "global", "float32", 1)
     total = Buf("total", (Const(3), Const(4), Const(16)), "local", "float32")
     row = Var("g")
-    product = MatMul(At(total, (Const(1), i_, j_)), At(a, (op("add", row, i_), k_)), At(b, (k_, j_)), op("min", Const(4), op("sub", m, row)),
-                     Const(16), N, 4, 16, "panel", False)
-    copy = For("q", Const(0), op("min", Const(4), op("sub", m, row)), Const(1), (
-        Sweep("j", Const(0), Const(16), (), (Put(At(y, (op("add", row, Var("q")), Var("j"))), At(total, (Const(1), Var("q"), Var("j")))),)),))
+    product = MatMul(
+        At(total, (Const(1), i_, j_)),
+        At(a, (op("add", row, i_), k_)),
+        At(b, (k_, j_)),
+        op("min", Const(4), op("sub", m, row)),
+        Const(16),
+        N,
+        4,
+        16,
+        "panel",
+        False,
+    )
+    copy = For(
+        "q",
+        Const(0),
+        op("min", Const(4), op("sub", m, row)),
+        Const(1),
+        (
+            Sweep(
+                "j",
+                Const(0),
+                Const(16),
+                (),
+                (
+                    Put(
+                        At(y, (op("add", row, Var("q")), Var("j"))), At(total, (Const(1), Var("q"), Var("j")))
+                    ),
+                ),
+            ),
+        ),
+    )
     loop = For("g", Const(0), m, Const(4), (product, copy))
-    kernel = task_kernel("middle", "float32", (a, b), (y,), (loop,), ("m", "n"), Const(1), "t", local=(total,))
+    kernel = task_kernel(
+        "middle", "float32", (a, b), (y,), (loop,), ("m", "n"), Const(1), "t", local=(total,)
+    )
     rng = np.random.default_rng(0)
     for rows in (1, 4, 11):
-        agree(kernel, variant, [rng.normal(size=(rows, 9)).astype("f4"), rng.normal(size=(9, 16)).astype("f4")], {"m": rows, "n": 9},
-              rtol=1e-4, atol=1e-5)
+        agree(
+            kernel,
+            variant,
+            [rng.normal(size=(rows, 9)).astype("f4"), rng.normal(size=(9, 16)).astype("f4")],
+            {"m": rows, "n": 9},
+            rtol=1e-4,
+            atol=1e-5,
+        )
 
 
 @pytest.mark.parametrize(("lanes", "block"), [(4, 4), (8, 4), (16, 4), (2, 2), (4, 2), (8, 2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +15,13 @@ from programs import (
     R,
     agree,
     compiled,
+    each_variant,
     elementwise,
     n,
     r,
-    reduction,
     row_buffer,
     row_cell,
     task_kernel,
-    variant_names,
     variants,
 )
 
@@ -30,32 +30,40 @@ from redfuser.ir import Const, Size, Var, op
 
 pytestmark = pytest.mark.usefixtures("session_cache")
 
-VARIANTS = pytest.mark.parametrize("variant", variants(), ids=variant_names())
+VARIANTS = each_variant()
+ALL_VARIANTS = each_variant(fallbacks=True)
 COMPUTE = pytest.mark.parametrize("compute", ["float32", "float64"])
 
 
 def all_reductions(compute: str, unroll: int):
     """y_k[r] for every monoid, in one sweep."""
     x = row_cell("x", compute)
-    reds = [Red(m, m, x) for m in ("sum", "prod", "max", "min")] + [Red("any", "any", op("gt", x, 2.0)), Red("all", "all", op("lt", x, 1.5))]
-    outs = [Buf(f"y_{q.name}", (R,), "global", "bool" if q.name in ("any", "all") else compute, 0) for q in reds]
+    reds = [Red(m, m, x) for m in ("sum", "prod", "max", "min")] + [
+        Red("any", "any", op("gt", x, 2.0)),
+        Red("all", "all", op("lt", x, 1.5)),
+    ]
+    outs = [
+        Buf(f"y_{q.name}", (R,), "global", "bool" if q.name in ("any", "all") else compute, 0) for q in reds
+    ]
     sets = [Set(At(b, (r,)), Var(q.name)) for b, q in zip(outs, reds, strict=True)]
-    return task_kernel("reductions", compute, [x.buf], outs, [Sweep("n", Const(0), N, tuple(reds), (), unroll), *sets])
+    return task_kernel(
+        "reductions", compute, [x.buf], outs, [Sweep("n", Const(0), N, tuple(reds), (), unroll), *sets]
+    )
 
 
 @VARIANTS
 @COMPUTE
-@pytest.mark.parametrize("unroll", [1, 3, 4])
+@pytest.mark.parametrize("unroll", [1, 3])
 def test_reductions_of_every_length(variant, compute, unroll):
     kernel = all_reductions(compute, unroll)
     rng = np.random.default_rng(0)
     for length in LENGTHS:
         x = rng.uniform(0.97, 1.03, (3, length)).astype(compute)
-        x[1:2, length // 2:length // 2 + 1] = 2.5
+        x[1:2, length // 2 : length // 2 + 1] = 2.5
         agree(kernel, variant, [x], {"r": 3, "n": length}, rtol=length * np.finfo(compute).eps + 1e-7)
 
 
-@VARIANTS
+@ALL_VARIANTS
 @COMPUTE
 def test_nan_and_infinities_in_reductions(variant, compute):
     """A NaN anywhere makes max and min NaN; infinities are ordinary values."""
@@ -76,18 +84,27 @@ def test_an_empty_range_leaves_the_identity(variant):
     x, y = row_cell("x", "float32"), Buf("y", (R,), "global", "float32", 0)
     body = [Sweep("n", Const(5), op("min", N, Const(3)), (Red("m", "max", x),)), Set(At(y, (r,)), Var("m"))]
     kernel = task_kernel("empty", "float32", [x.buf], [y], body)
-    assert agree(kernel, variant, [np.ones((2, 9), "float32")], {"r": 2, "n": 9})[0].tolist() == [-np.inf, -np.inf]
+    assert agree(kernel, variant, [np.ones((2, 9), "float32")], {"r": 2, "n": 9})[0].tolist() == [
+        -np.inf,
+        -np.inf,
+    ]
 
 
 def layouts(x: np.ndarray) -> dict[str, np.ndarray]:
     """The values of x in several memory layouts."""
     rows, length = x.shape
     wide = np.zeros((rows, 3 * length + 1), x.dtype)
-    wide[:, :3 * length:3] = x
+    wide[:, : 3 * length : 3] = x
     backwards = x[:, ::-1].copy()[:, ::-1]
-    return {"contiguous": x, "transposed": np.asfortranarray(x), "every third": wide[:, :3 * length:3], "backwards": backwards,
-            "upside down": x[::-1].copy()[::-1], "one row repeated": np.broadcast_to(x[:1], x.shape),
-            "one column repeated": np.broadcast_to(x[:, :1], x.shape)}
+    return {
+        "contiguous": x,
+        "transposed": np.asfortranarray(x),
+        "every third": wide[:, : 3 * length : 3],
+        "backwards": backwards,
+        "upside down": x[::-1].copy()[::-1],
+        "one row repeated": np.broadcast_to(x[:1], x.shape),
+        "one column repeated": np.broadcast_to(x[:, :1], x.shape),
+    }
 
 
 @VARIANTS
@@ -95,14 +112,21 @@ def layouts(x: np.ndarray) -> dict[str, np.ndarray]:
 def test_any_strides(variant, compute):
     x, z = row_cell("x", compute, None), row_cell("z", "float32", None)
     y = row_cell("y", compute, None)
-    body = [Sweep("n", Const(0), N, (Red("s", "sum", x * z),), (), 2), Sweep("n", Const(0), N, (), (Put(y, x * 2.0 + Var("s")),), 2)]
+    body = [
+        Sweep("n", Const(0), N, (Red("s", "sum", x * z),), (), 2),
+        Sweep("n", Const(0), N, (), (Put(y, x * 2.0 + Var("s")),), 2),
+    ]
     kernel = compiled(task_kernel("strided", compute, [x.buf, z.buf], [y.buf], body), variant)
     rng = np.random.default_rng(3)
     for length in (1, 7, 40):
         a = rng.normal(size=(3, length)).astype(compute)
         b = rng.normal(size=(3, length)).astype("float32")
         for name, view in layouts(a).items():
-            for target in (np.zeros((3, length), compute), np.zeros((length, 3), compute).T, np.zeros((3, 2 * length), compute)[:, ::-2]):
+            for target in (
+                np.zeros((3, length), compute),
+                np.zeros((length, 3), compute).T,
+                np.zeros((3, 2 * length), compute)[:, ::-2],
+            ):
                 kernel.run([view, b], [target], {"r": 3, "n": length})
                 expected = view * 2 + (view * b).sum(1, keepdims=True)
                 np.testing.assert_allclose(target, expected, rtol=1e-5, atol=1e-5, err_msg=name)
@@ -122,10 +146,19 @@ def test_negative_and_zero_strides_along_the_lanes_of_a_unit_kernel_are_refused(
 def test_stored_values_are_seen_by_later_expressions(variant):
     x, y, z = row_cell("x", "float32"), row_cell("y", "float32"), row_cell("z", "float16")
     puts = (Put(y, op("exp", x)), Put(z, y * 0.1), Put(y, y + z))
-    body = [Sweep("n", Const(0), N, (Red("s", "sum", y * z),), puts, 2), LetScalar("q", op("div", 1.0, Var("s")), "float64"),
-            Sweep("n", Const(0), N, (), (Put(y, y * Var("q")),), 2)]
+    body = [
+        Sweep("n", Const(0), N, (Red("s", "sum", y * z),), puts, 2),
+        LetScalar("q", op("div", 1.0, Var("s")), "float64"),
+        Sweep("n", Const(0), N, (), (Put(y, y * Var("q")),), 2),
+    ]
     kernel = task_kernel("forward", "float32", [x.buf], [y.buf, z.buf], body)
-    agree(kernel, variant, [np.random.default_rng(0).normal(size=(2, 45)).astype("f4")], {"r": 2, "n": 45}, rtol=2e-3)
+    agree(
+        kernel,
+        variant,
+        [np.random.default_rng(0).normal(size=(2, 45)).astype("f4")],
+        {"r": 2, "n": 45},
+        rtol=2e-3,
+    )
 
 
 @VARIANTS
@@ -139,11 +172,11 @@ def test_streaming_stores_from_any_alignment(variant, compute):
         for shift in range(17):
             a = np.arange(3 * length, dtype=compute).reshape(3, length)
             memory = np.full(3 * length + 40, -1, compute)
-            target = memory[shift:shift + 3 * length].reshape(3, length)
+            target = memory[shift : shift + 3 * length].reshape(3, length)
             kernel.run([a], [target], {"r": 3, "n": length})
             np.testing.assert_array_equal(target, 2 * a)
             assert (memory[:shift] == -1).all()
-            assert (memory[shift + 3 * length:] == -1).all()
+            assert (memory[shift + 3 * length :] == -1).all()
 
 
 @VARIANTS
@@ -152,9 +185,18 @@ def test_constant_extents_and_prefetch(variant):
     for lo, hi in ((0, 16), (3, 40), (5, 5), (1, 64), (2, 129)):
         ahead = (At(x.buf, (op("add", r, Const(1)), n)),)
         y = Buf("y", (R,), "global", "float32", 0)
-        body = [Sweep("n", Const(lo), Const(hi), (Red("s", "sum", x),), (), 4, ahead), Set(At(y, (r,)), Var("s"))]
-        agree(task_kernel("fixed", "float32", [x.buf], [y], body), variant, [np.random.default_rng(0).normal(size=(3, 130)).astype("f4")],
-              {"r": 3, "n": 130}, rtol=1e-4, atol=1e-5)
+        body = [
+            Sweep("n", Const(lo), Const(hi), (Red("s", "sum", x),), (), 4, ahead),
+            Set(At(y, (r,)), Var("s")),
+        ]
+        agree(
+            task_kernel("fixed", "float32", [x.buf], [y], body),
+            variant,
+            [np.random.default_rng(0).normal(size=(3, 130)).astype("f4")],
+            {"r": 3, "n": 130},
+            rtol=1e-4,
+            atol=1e-5,
+        )
 
 
 @VARIANTS
@@ -165,12 +207,25 @@ def test_scratch_rows_do_not_run_into_each_other(variant):
     near = Buf("near", (Const(3), N), "local", "float32")
     body = []
     for buf in (near, wide):
-        body += [Sweep("n", Const(0), N, (), (Put(At(buf, (Const(row), n)), x + float(row)),), 1) for row in (2, 1, 0)]
-    total = sum((At(buf, (Const(row), n)) for buf in (near, wide) for row in range(1, 3)), start=At(near, (Const(0), n)))
+        body += [
+            Sweep("n", Const(0), N, (), (Put(At(buf, (Const(row), n)), x + float(row)),), 1)
+            for row in (2, 1, 0)
+        ]
+    total = sum(
+        (At(buf, (Const(row), n)) for buf in (near, wide) for row in range(1, 3)),
+        start=At(near, (Const(0), n)),
+    )
     body.append(Sweep("n", Const(0), N, (), (Put(y, total),), 2))
     kernel = task_kernel("scratch", "float32", [x.buf], [y.buf], body, local=(near, wide))
     for length in (1, 13, 37):
-        agree(kernel, variant, [np.random.default_rng(0).normal(size=(4, length)).astype("f4")], {"r": 4, "n": length}, rtol=1e-5, atol=1e-6)
+        agree(
+            kernel,
+            variant,
+            [np.random.default_rng(0).normal(size=(4, length)).astype("f4")],
+            {"r": 4, "n": length},
+            rtol=1e-5,
+            atol=1e-6,
+        )
 
 
 GUARDED = """
@@ -202,7 +257,8 @@ def check(kernel, variant, sizes):
     program = compiled(kernel, variant)
     for at_end in (False, True):
         shape = lambda b: [e.value if isinstance(e, Const) else sizes[e.axis] for e in b.shape]
-        inputs = [guarded(shape(b), b.dtype, at_end, np.random.default_rng(0).integers(0, 2, shape(b))) for b in kernel.tensors]
+        bits = lambda b: np.random.default_rng(0).integers(0, 2, shape(b))
+        inputs = [guarded(shape(b), b.dtype, at_end, bits(b)) for b in kernel.tensors]
         outs = [guarded(shape(b), b.dtype, at_end, 0) for b in kernel.outs]
         expected = interpreted(kernel, inputs, outs, sizes)
         program.run(inputs, outs, sizes)
@@ -210,11 +266,13 @@ def check(kernel, variant, sizes):
             np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=1e-5)
 
 for variant in variants():
-    for length in (1, 3, 17, 33, 67):
+    for length in (1, 17, 67):
         for dtype in ("float32", "float64", "bfloat16", "float16", "int8"):
             x = row_cell("x", dtype)
-            check(elementwise(x * 2.0, [x.buf], "float32", "float16" if dtype == "float16" else "float32"), variant, {"r": 3, "n": length})
-            check(reduction("sum", x, [x.buf], "float64" if dtype == "float64" else "float32"), variant, {"r": 3, "n": length})
+            sizes = {"r": 3, "n": length}
+            out = "float16" if dtype == "float16" else "float32"
+            check(elementwise(x * 2.0, [x.buf], "float32", out), variant, sizes)
+            check(reduction("sum", x, [x.buf], "float64" if dtype == "float64" else "float32"), variant, sizes)
         strided = row_cell("x", "float32", None)
         check(elementwise(strided * 2.0, [strided.buf], unit=None, stream=True), variant, {"r": 3, "n": length})
     for m, columns, depth in ((1, 1, 1), (7, 33, 5), (5, 19, 21)):
@@ -230,7 +288,13 @@ print("untouched")
 
 def test_no_byte_outside_the_arrays_is_touched():
     """Arrays that end, or begin, at a page without access: one byte too far kills the process."""
-    done = subprocess.run([sys.executable, "-c", GUARDED], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", GUARDED],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip() == "untouched"
 
@@ -250,10 +314,87 @@ def test_a_name_of_the_program_never_meets_a_name_of_the_printer():
     y = Buf("first", (R, Const(len(names))), "global", "float32", 1)
     for k, name in enumerate(names):
         loop = f"{name}'"
-        body += [Sweep(loop, Const(0), Size("head"), (Red(name, "sum", At(x, (r, Var(loop))) * float(k + 1)),), (), 2),
-                 Set(At(y, (r, Const(k))), Var(name))]
+        body += [
+            Sweep(
+                loop, Const(0), Size("head"), (Red(name, "sum", At(x, (r, Var(loop))) * float(k + 1)),), (), 2
+            ),
+            Set(At(y, (r, Const(k))), Var(name)),
+        ]
     kernel = task_kernel("while", "float32", [x], [y], body, ("r", "head"))
-    agree(kernel, variants()[0], [np.random.default_rng(0).normal(size=(2, 21)).astype("f4")], {"r": 2, "head": 21}, rtol=1e-4, atol=1e-5)
+    agree(
+        kernel,
+        variants()[0],
+        [np.random.default_rng(0).normal(size=(2, 21)).astype("f4")],
+        {"r": 2, "head": 21},
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_every_variable_of_the_printer_is_reserved():
+    """Whatever the printer declares in its own name may not be the name of anything in a program."""
+    from programs import product_in_place, product_packed
+
+    from redfuser.codegen.c import CTarget, print_c
+    from redfuser.codegen.c.names import is_own
+    from redfuser.codegen.c.prelude import reserved_words
+
+    x = row_cell("x", "float32")
+    index = row_cell("index", "int64")
+    table = Buf("table", (Size("k"),), "global", "float32", 0)
+    kernels = [
+        all_reductions("float32", 3),
+        elementwise(x * 2.0, [x.buf], stream=True),
+        product_in_place("panel", 3, 24),
+        product_in_place("dot", 3, 5),
+        product_packed(6, 32),
+        elementwise(op("pow", x * x, 3), [x.buf], unit=None),
+        task_kernel(
+            "gather",
+            "float32",
+            [table, index.buf],
+            [row_buffer("y", "float32")],
+            (Sweep("n", Const(0), N, (), (Put(row_cell("y", "float32"), At(table, (index,))),), 2),),
+            ("r", "n", "k"),
+        ),
+    ]
+    program = {
+        "i_",
+        "j_",
+        "l_",
+        "c_",
+        "x",
+        "y",
+        "a",
+        "b",
+        "r",
+        "t",
+        "n",
+        "p",
+        "i",
+        "i2",
+        "table",
+        "index",
+        "rows",
+        "total",
+        "packed",
+    }
+    for kernel in kernels:
+        text = print_c(kernel, CTarget(32)).split("struct args {")[1]
+        declared = re.findall(
+            r"(?:int|int64_t|float|char|double|vec|ints|nan_lanes|void) (?:\*const )?\*?(?:const )?(\w+)(?= =|,|\)|;)",
+            text,
+        )
+        assert len(declared) > 10
+        for name in set(declared):
+            assert (
+                is_own(name)
+                or name in reserved_words()
+                or name in program
+                or name.startswith("kernel_")
+                or re.match(r"y_\w+$|\w+_(size|stride_\d|b|v)$", name)
+                or name in ("prod", "max", "min", "any", "all", "sum")
+            ), name
 
 
 def test_only_the_needed_prelude_is_printed():

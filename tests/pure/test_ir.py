@@ -69,6 +69,7 @@ def test_integer_constants_fold_and_floats_do_not():
 
 def test_text_has_minimal_parentheses():
     assert str(-(x + y) * 2 - (x - y)) == "-(x[i,n] + y[n]) * 2 - (x[i,n] - y[n])"
+    assert str(x * (1 / y) + (x + (y - 1))) == "x[i,n] * (1 / y[n]) + x[i,n] + (y[n] - 1)"
     assert str(x / (y / 2)) == "x[i,n] / (y[n] / 2)"
     assert str(select(Idx("n") <= Idx("i"), x, NEG_INF)) == "select(#n <= #i, x[i,n], -inf)"
 

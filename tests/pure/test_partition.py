@@ -82,6 +82,31 @@ def test_attention_weights_come_from_the_same_cascade() -> None:
     assert len(c.outs) == 2
 
 
+def test_what_every_use_does_to_a_producer_is_computed_once() -> None:
+    def masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        s = np.where(mask, q @ k.T * 0.3, -np.inf)
+        p = np.exp(s - s.max(-1, keepdims=True))
+        return p / p.sum(-1, keepdims=True) @ v
+
+    shapes = [(4, 3), (7, 3), (7, 2), (4, 7)]
+    [c] = partition(lower(trace(masked, [Spec(s, "bool" if i == 3 else "float64") for i, s in enumerate(shapes)]))).cascades
+    [score] = c.producers
+    assert str(score.expr).startswith("select(mask[i,n], ")
+    assert "* 0.3, -inf)" in str(score.expr)
+    assert c.reductions[0].body == Ref(score.name, score.axes)
+    assert not any(isinstance(x, Load) and x.tensor == "mask" for r in c.reductions for x in walk(r.body))
+
+
+def test_a_producer_used_in_different_ways_keeps_its_definition() -> None:
+    def shifted(q: Any, k: Any) -> Any:
+        s = q @ k.T
+        return np.exp(s - (2 * s).max(-1, keepdims=True)).sum(-1)
+
+    [c] = partition(lower(trace(shifted, [Spec((4, 3)), Spec((7, 3))]))).cascades
+    [score] = c.producers
+    assert isinstance(score.expr, Reduce)
+
+
 def test_scores_that_are_an_output_of_their_own_are_stored() -> None:
     def with_scores(q, k, v):
         s = q @ k.T

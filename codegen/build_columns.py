@@ -1,0 +1,218 @@
+"""The column schedule: where the stream is strided and a parallel axis is contiguous, lanes lie on that axis.
+
+State is an array over a tile of columns; every step of the row schedule becomes a sweep over the columns, so there
+is no horizontal reduction at all. Blocks of the stream stay in cache between the levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from redfuser.codegen.block import PIVOT, SHIFTS, Level, identity, levels_of
+from redfuser.codegen.indexing import ceil_div, product, typed, unravel_sizes
+from redfuser.codegen.kinds import as_number
+from redfuser.codegen.lower import Env, Space, lower
+from redfuser.codegen.names import Names
+from redfuser.codegen.nodes import At, Buf, For, If, LetInt, Phase, Put, Stmt, Sweep
+from redfuser.codegen.passes.hoist import hoist
+from redfuser.codegen.passes.prune import prune
+from redfuser.codegen.passes.unroll import unroll
+from redfuser.derive.fusion import Accumulator
+from redfuser.extract.decisions import ColumnDecisions
+from redfuser.extract.flatten import Flat
+from redfuser.ir import MONOIDS, Cast, Const, Expr, Let, New, Old, Out, free_axes, op, refs, select, walk
+
+PAD = 64
+
+
+def build_columns(space: Space, flat: Flat, decisions: ColumnDecisions) -> Phase:
+    """The phase for outputs that share their parallel axes."""
+    return _ColumnPhase(space.restricted(flat), decisions).phase()
+
+
+class _ColumnPhase:
+    def __init__(self, space: Space, decisions: ColumnDecisions) -> None:
+        self.space, self.flat, self.decisions = space, space.flat, decisions
+        self.stream = self.flat.stream or ""
+        self.length = space.size(self.stream)
+        self.names = names = Names([b.name for b in (*space.tensors.values(), *space.outs.values())])
+        self.scratch: list[Buf] = []
+        self.task = names.integer("task")
+        outer = [a for a in self.flat.outs[0].axes if a not in (self.stream, decisions.axis)]
+        width = space.size(decisions.axis)
+        dims = [(a, space.size(a)) for a in outer] + [("column_tile", ceil_div(width, decisions.columns))]
+        self.before, positions = unravel_sizes(names, self.task, dims)
+        tile = positions.pop("column_tile")
+        self.first, self.last = names.integer("first"), names.integer("last")
+        self.before.append(LetInt(self.first.name, op("mul", tile, decisions.columns)))
+        end = op("min", op("add", self.first, decisions.columns), width)
+        self.before.append(LetInt(self.last.name, end))
+        self.total = product([n for _, n in dims])
+        self.column, self.element = names.integer(decisions.axis), names.integer(self.stream)
+        self.env = Env({**positions, decisions.axis: self.column, self.stream: self.element})
+        self.cells = {a.name: self.array(a.name, a.monoid) for a in self.flat.accumulators}
+
+    # -------------------------------- arrays and sweeps over the columns
+
+    def array(self, base: str, monoid: str = "sum") -> At:
+        """A new array over the columns of the tile: its element at the current column."""
+        dtype = "bool" if monoid in ("any", "all") else self.space.compute
+        buf = Buf(self.names.fresh(base), (Const(self.decisions.columns + PAD),), "local", dtype)
+        self.scratch.append(buf)
+        return At(buf, (op("sub", self.column, self.first),))
+
+    def over(self, *puts: tuple[At, Expr]) -> list[Stmt]:
+        """One sweep over the columns."""
+        kept = tuple(Put(cell, self.real(cell, e)) for cell, e in puts)
+        return [Sweep(self.column.name, self.first, self.last, (), kept)] if kept else []
+
+    def real(self, cell: At, e: Expr) -> Expr:
+        return typed(e, cell.buf.dtype, self.names, self.space.compute)
+
+    def lower(self, e: Expr, env: Env | None = None) -> Expr:
+        return lower(e, env or self.env, self.space, self.names)
+
+    def bind(self, out: list[Stmt], base: str, e: Expr) -> At:
+        """A new array with the value of `e`."""
+        cell = self.array(base)
+        out += self.over((cell, e))
+        return cell
+
+    # -------------------------------- the phase
+
+    def phase(self) -> Phase:
+        """The task loop: passes over the stream, then outputs."""
+        body: list[Stmt] = [*self.before, *self._pivots()]
+        for names in self.flat.passes:
+            levels = levels_of(self.flat, names)
+            own = [a for a in self.flat.accumulators if a.name in names and a.monoid != PIVOT]
+            body += self.over(*((self.cells[a.name], identity(a.monoid)) for a in own))
+            if levels:
+                body.append(self._blocks(levels))
+            for a in own:
+                self._guard(body, a, self.cells[a.name])
+            self._know(body, [d for level in levels for d in level.dependencies])
+        self._know(body, [d for d in self.flat.dependencies if d.name not in self.env.values])
+        self.env = self.env.raw()
+        for o in self.flat.outs:
+            body += self._output(o)
+        cleaned = prune(hoist(tuple(body), self.names, self.space.compute))
+        cleaned = unroll(cleaned, self.space.plan.profile, self.space.compute)
+        loop = For(self.task.name, Const(0), self.total, Const(1), cleaned, "task")
+        return Phase(loop, tuple(self.scratch))
+
+    def _pivots(self) -> list[Stmt]:
+        out: list[Stmt] = []
+        start = self.env.at(**{self.stream: Const(0)})
+        for a in self.flat.accumulators:
+            if a.monoid == PIVOT:
+                cell = self.cells[a.name]
+                there = tuple(self.over((cell, self.lower(a.body, start))))
+                out += [*self.over((cell, Const(0.0))), If(op("gt", self.length, 0), there)]
+                self.env.values[a.name] = cell
+        return out
+
+    def _guard(self, out: list[Stmt], a: Accumulator, cell: At) -> None:
+        """`cell` is the newest value of `a`; an extremum at its identity reads 0 where it is subtracted."""
+        self.env.values[a.name] = cell
+        if a.monoid in SHIFTS:
+            safe = select(op("eq", cell, identity(a.monoid)), 0.0, cell)
+            self.env.shifts[a.name] = self.bind(out, f"{a.name}_shift", safe)
+
+    def _know(self, out: list[Stmt], dependencies: Iterable[Let], suffix: str = "") -> None:
+        for d in dependencies:
+            self.env.values[d.name] = self.bind(out, d.name + suffix, self.lower(d.expr))
+
+    # -------------------------------- one block of the stream
+
+    def _blocks(self, levels: list[Level]) -> For:
+        """The loop over blocks: state is replaced at the end of each, so that corrections read old values."""
+        b0, b1 = self.names.integer("b0"), self.names.integer("b1")
+        block = self.decisions.block
+        body: list[Stmt] = [LetInt(b1.name, op("min", op("add", b0, block), self.length))]
+        self.env.old = {**self.env.values, **self.cells}
+        self.env.prefix = True
+        new: dict[str, At] = {}
+        for level in levels:
+            values = self._reduce(body, level, b0, b1)
+            moved = self._corrected(body, level, op("gt", b0, 0))
+            for a in level.accumulators:
+                before = moved.get(a.name, self.cells[a.name])
+                new[a.name] = self.array(f"{a.name}_new", a.monoid)
+                body += self.over((new[a.name], op(MONOIDS[a.monoid].combine, before, values[a.name])))
+                self._guard(body, a, new[a.name])
+            self._know(body, level.dependencies, "_now")
+        body += self.over(*((self.cells[name], cell) for name, cell in new.items()))
+        self.env.prefix = False
+        return For(b0.name, Const(0), self.length, Const(block), tuple(body))
+
+    def _reduce(self, out: list[Stmt], level: Level, b0: Expr, b1: Expr) -> dict[str, Expr]:
+        """The reductions of one level over a block, for every column."""
+        values: dict[str, Expr] = {}
+        inner: list[tuple[At, Expr]] = []
+        for a in level.accumulators:
+            body = self.lower(a.body)
+            if self.stream not in free_axes(a.body):
+                values[a.name] = self._repeated(a.monoid, body, op("sub", b1, b0))
+                continue
+            cell = self.array(f"{a.name}_block", a.monoid)
+            out += self.over((cell, identity(a.monoid)))
+            inner.append((cell, op(MONOIDS[a.monoid].combine, cell, self.real(cell, body))))
+            values[a.name] = cell
+        if inner:
+            out.append(For(self.element.name, b0, b1, Const(1), tuple(self.over(*inner))))
+        return values
+
+    def _repeated(self, monoid: str, body: Expr, count: Expr) -> Expr:
+        """(+) over `count` > 0 copies of a value that does not vary along the stream."""
+        number = Cast(self.space.compute, count)
+        if monoid in ("sum", "prod"):
+            return op(
+                "mul" if monoid == "sum" else "pow",
+                as_number(body, self.names.kinds, self.space.compute),
+                number,
+            )
+        return body
+
+    def _corrected(self, out: list[Stmt], level: Level, later: Expr) -> dict[str, Expr]:
+        """Arrays with the corrected old state of the level; untouched on the first block."""
+        todo = [(a, e) for a in level.accumulators if (e := self.flat.correction(a.name)) is not None]
+        moved = {a.name: self.array(f"{a.name}_moved", a.monoid) for a, _ in todo}
+        for a, _ in todo:
+            out += self.over((moved[a.name], self.cells[a.name]))
+        inner: list[Stmt] = []
+        self._old_dependencies(inner, [e for _, e in todo])
+        for a, e in todo:
+            inner += self.over((moved[a.name], self._where_alive(e, self.lower(e), self.cells[a.name])))
+        if inner:
+            out.append(If(later, tuple(inner)))
+        return dict(moved)
+
+    def _where_alive(self, e: Expr, corrected: Expr, unmoved: At) -> Expr:
+        """A column whose only extremum has seen nothing of weight yet has nothing to move."""
+        news = {x.name for x in walk(e) if isinstance(x, New)}
+        extrema = [a for a in self.flat.accumulators if a.name in news and a.monoid in SHIFTS]
+        if len(news) != 1 or len(extrema) != 1:
+            return corrected
+        old = self.env.old[extrema[0].name]
+        return select(op("eq", old, identity(extrema[0].monoid)), unmoved, corrected)
+
+    def _old_dependencies(self, out: list[Stmt], corrections: list[Expr]) -> None:
+        wanted = {x.name for e in corrections for x in walk(e) if isinstance(x, Old)}
+        before = replace(self.env, values=dict(self.env.old), shifts={})
+        for d in self.flat.dependencies:
+            later = {x.name for x in self.flat.dependencies if d.name in refs(x.expr)}
+            if d.name in wanted or later & wanted:
+                before.values[d.name] = self.bind(out, f"{d.name}_old", self.lower(d.expr, before))
+                self.env.old[d.name] = before.values[d.name]
+
+    # -------------------------------- outputs
+
+    def _output(self, o: Out) -> list[Stmt]:
+        """An output by the definition's own arithmetic; row by row where it carries the stream."""
+        cell = At(self.space.outs[o.name], tuple(self.env.axes[a] for a in o.axes))
+        sweep = self.over((cell, self.lower(o.expr)))
+        if self.stream not in o.axes:
+            return sweep
+        return [For(self.element.name, Const(0), self.length, Const(1), tuple(sweep))]

@@ -1,0 +1,80 @@
+"""Where a tile lies: its task, its batch position, its rows, and the part of the stream that its rows may see."""
+
+from __future__ import annotations
+
+from redfuser.codegen.indexing import ceil_div, product, tidy, unravel_sizes
+from redfuser.codegen.lower import Env, Space, lower
+from redfuser.codegen.names import Names
+from redfuser.codegen.nodes import LetInt, Stmt
+from redfuser.extract.decisions import TileDecisions
+from redfuser.ir import Const, Expr, Var, op
+
+
+class TilePlace:
+    """Positions of one tile of rows.
+
+    rows : rows of a full tile; `count` : rows of this one
+    row_var : variable of the loops over its rows, relative to `first`
+    before : statements that compute the positions from the task number
+    """
+
+    def __init__(self, space: Space, decisions: TileDecisions, names: Names) -> None:
+        self.space, self.names, self.roles, self.mr = space, names, decisions.roles, decisions.mr
+        self.rows = decisions.rows
+        self.length = space.size(self.roles.flat.stream or "")
+        self.row_var, self.first = names.integer("r"), names.integer("first_row")
+        self.count: Expr = names.integer("rows") if self.roles.row else Const(1)
+        self.task = names.integer("task")
+        self.positions: dict[str, Expr] = {}
+        self.before, self.total = self._unravel()
+
+    def _unravel(self) -> tuple[list[Stmt], Expr]:
+        """Batch axes, then the tile of rows, the heaviest first where a mask grows with them."""
+        row = self.roles.row
+        dims = [(a, self.space.size(a)) for a in self.roles.batch]
+        if row is None:
+            before, self.positions = unravel_sizes(self.names, self.task, dims)
+            return before, product([n for _, n in dims])
+        size = self.space.size(row)
+        tiles = ceil_div(size, self.rows)
+        before, self.positions = unravel_sizes(self.names, self.task, [*dims, ("row_tile", tiles)])
+        number = self.positions.pop("row_tile")
+        if any(b.kind == "hi" and b.slope(row) > 0 for b in self.roles.bounds):
+            number = op("sub", op("sub", tiles, 1), number)
+        assert isinstance(self.count, Var)
+        before.append(LetInt(self.first.name, op("mul", number, self.rows)))
+        before.append(LetInt(self.count.name, op("min", op("sub", size, self.first), self.rows)))
+        return before, product([*(n for _, n in dims), tiles])
+
+    def at_row(self, r: Expr) -> dict[str, Expr]:
+        """Positions of all parallel axes at row `r` of the tile."""
+        row = {self.roles.row: op("add", self.first, r)} if self.roles.row else {}
+        return {**self.positions, **row}
+
+    # -------------------------------- bounds of the stream
+
+    def bounded(self, kind: str) -> bool:
+        """Does a mask bound the stream from below ("lo") or above ("hi")?"""
+        return any(b.kind == kind for b in self.roles.bounds)
+
+    def visible(self, first: Expr, last: Expr) -> tuple[Expr, Expr]:
+        """The range of the stream that some row of first .. last (within the tile) may see."""
+        lo: Expr = Const(0)
+        hi = self.length
+        for b in self.roles.bounds:
+            at_last = (b.slope(self.roles.row) >= 0) == (b.kind == "hi")
+            limit = lower(b.limit, Env(self.at_row(last if at_last else first)), self.space, self.names)
+            if b.kind == "hi":
+                hi = op("min", hi, tidy(limit))
+            else:
+                lo = op("max", lo, tidy(limit))
+        return lo, hi
+
+    def of_tile(self) -> tuple[Expr, Expr]:
+        """The range that some row of the tile may see."""
+        return self.visible(Const(0), op("sub", self.count, 1))
+
+    def of_register_tile(self, first: Expr) -> tuple[Expr, Expr]:
+        """The range that some row of the register tile starting at row `first` may see."""
+        last = op("min", op("add", first, self.mr - 1), op("sub", self.count, 1))
+        return self.visible(first, last)

@@ -1,0 +1,133 @@
+"""The scratch of a tile: the contraction's tile, weights, and the state of all its rows."""
+
+from __future__ import annotations
+
+import math
+
+from redfuser.codegen.block import Row, Vector, levels_of, state_dtype
+from redfuser.codegen.lower import Env, Space
+from redfuser.codegen.names import Names
+from redfuser.codegen.nodes import At, Buf
+from redfuser.codegen.tile_place import TilePlace
+from redfuser.extract.choose import round_up
+from redfuser.extract.decisions import TileDecisions
+from redfuser.extract.roles import VectorSum
+from redfuser.ir import Const, Expr, Var, op, substitute, walk
+from redfuser.ir.term import base_axis
+
+PAD = 16
+"""State arrays and row operands come in multiples of this: whole vectors of any width."""
+
+
+class TileState:
+    """Buffers of one tile, and the `Row` that row loops work on.
+
+    lanes : vector axis -> variable of its sweeps
+    scratch : every local buffer of the phase
+    """
+
+    def __init__(self, space: Space, decisions: TileDecisions, place: TilePlace, names: Names) -> None:
+        self.space, self.decisions, self.place, self.names = space, decisions, place, names
+        self.roles, self.flat = decisions.roles, decisions.roles.flat
+        self.vector_lanes = space.plan.profile.lanes(space.compute)
+        self.scratch: list[Buf] = []
+        self.homes = dict(decisions.in_output)
+        c = self.roles.contraction
+        self.tile = self.local("tile", self._tile_shape()) if c is not None else None
+        depth = round_up(self.static(c.axis), PAD) if c is not None else 0
+        self.row_operand = self.local("row_operand", (place.rows, depth)) if c is not None else None
+        self.cells = {a: At(b, (place.row_var,)) for a, b in self._scalar_state().items()}
+        self.matrices = {v.name: self._matrix(v) for v in self.roles.vectors if v.name not in self.homes}
+        self.weights = self._weight_buffers()
+        axes = dict.fromkeys(v.axis for v in self.roles.vectors)
+        self.lanes = {a: names.integer(a) for a in axes}
+        self.lane = names.fresh(self.flat.stream or "")
+        self.row = self._row()
+
+    def static(self, axis: str) -> int:
+        """The length of an axis the kernel is specialised for."""
+        return self.space.static[base_axis(axis)]
+
+    def local(self, base: str, shape: tuple[int, ...], dtype: str = "") -> Buf:
+        """A new scratch buffer."""
+        buf = Buf(self.names.fresh(base), tuple(map(Const, shape)), "local", dtype or self.space.compute)
+        self.scratch.append(buf)
+        return buf
+
+    def _tile_shape(self) -> tuple[int, int]:
+        """Columns hold whole register tiles and one more vector, which a sweep's tail may touch."""
+        multiple = math.lcm(self.decisions.nr, self.decisions.panel, self.vector_lanes)
+        return self.place.rows, round_up(self.decisions.block + self.vector_lanes, multiple)
+
+    def _scalar_state(self) -> dict[str, Buf]:
+        """An array over the rows of the tile per accumulator without a vector axis."""
+        vectors = {v.name for v in self.roles.vectors}
+        shape = (round_up(self.place.rows, PAD),)
+        scalars = [a for a in self.flat.accumulators if a.name not in vectors]
+        return {a.name: self.local(a.name, shape, state_dtype(a, self.space.compute)) for a in scalars}
+
+    def _matrix(self, v: VectorSum) -> Buf:
+        """Rows x vector axis, in whole panels."""
+        return self.local(v.name, (self.place.rows, round_up(self.static(v.axis), self.decisions.panel)))
+
+    def vector_cell(self, v: VectorSum, r: Expr, d: Expr) -> At:
+        """Element of a vector accumulator: of scratch, or of the output it becomes."""
+        home = self.homes.get(v.name)
+        if home is None:
+            return At(self.matrices[v.name], (r, d))
+        axes = next(o.axes for o in self.flat.outs if o.name == home)
+        at = {**self.place.at_row(r), v.axis: d}
+        return At(self.space.outs[home], tuple(at[a] for a in axes))
+
+    # -------------------------------- weights
+
+    def _weight_buffers(self) -> dict[Expr, Buf]:
+        """One tile per distinct weight; a single one replaces the contraction's tile if nobody reads that later."""
+        weights = list(dict.fromkeys(v.weight for v in self.roles.vectors))
+        if len(weights) == 1 and self.tile is not None and self._tile_is_spent(weights[0]):
+            return {weights[0]: self.tile}
+        return {w: self.local("weight", self._tile_shape()) for w in weights}
+
+    def _tile_is_spent(self, weight: Expr) -> bool:
+        """Once the weight is stored, no sweep reads the tile except through the weight."""
+        c = self.roles.contraction
+        assert c is not None
+        names = {v.name for v in self.roles.vectors}
+        stored = False
+        for levels in (levels_of(self.flat, p) for p in self.flat.passes):
+            for level in levels:
+                stored = stored or any(a.name in names for a in level.accumulators)
+                scalars = [a.body for a in level.accumulators if a.name not in names]
+                others = [substitute(body, {weight: Const(0.0)}) for body in scalars]
+                if stored and any(c.tile in walk(e) for e in others):
+                    return False
+        return len(self.flat.passes) == 1
+
+    # -------------------------------- the row
+
+    def _row(self) -> Row:
+        """The row of the tile that row loops work on, with its weights and vector state."""
+        at = self.place.at_row(self.place.row_var)
+        env = Env({**at, self.flat.stream or "": Var(self.lane)})
+        row = Row(self.space, self.names, env, self.lane, lambda name: self.cells[name])
+        for v in self.roles.vectors:
+            width, lane = self.static(v.axis), self.lanes[v.axis]
+            extent = width if v.name in self.homes else round_up(width, self.vector_lanes)
+            self.cells[v.name] = self.vector_cell(v, self.place.row_var, lane)
+            weight = self._in_tile(self.weights[v.weight], Const(0))
+            row.vectors[v.name] = Vector(lane.name, v.weight, weight, Const(extent))
+        return row
+
+    def _in_tile(self, buf: Buf, start: Expr) -> At:
+        """The element of a tile at the current row and lane, in the block that starts at `start`."""
+        return At(buf, (self.place.row_var, op("sub", Var(self.lane), start)))
+
+    def enter_block(self, start: Expr) -> None:
+        """Let the row's tile elements and weights lie relative to the start of a block."""
+        if self.tile is not None:
+            assert self.roles.contraction is not None
+            self.row.env.given = {self.roles.contraction.tile: self._in_tile(self.tile, start)}
+        for v in self.roles.vectors:
+            old = self.row.vectors[v.name]
+            weight = self._in_tile(self.weights[v.weight], start)
+            self.row.vectors[v.name] = Vector(old.lane, old.weight, weight, old.extent)

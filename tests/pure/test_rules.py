@@ -1,0 +1,146 @@
+"""Every law is sampled by name; wrong laws are caught; the rule language reports mistakes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from redfuser.errors import RuleError
+from redfuser.rules import APPROXIMATE, GROUPS, check_rule, default, fact, online, rule, ruleset
+from redfuser.rules.encoding import law_text, theory
+from redfuser.rules.language import Max, Sum, nonnegative, positive
+
+LAWS = [*default, *APPROXIMATE["requantize"]]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_law_holds(law):
+    check = check_rule(law, samples=40)
+    assert check.ok, check.counterexample
+    assert check.samples >= 20
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_law_has_a_text_and_states_itself(law):
+    assert law.name in law_text(law, "r")
+    assert law.law
+    if hasattr(law, "latex"):
+        assert "=" in law.latex()
+
+
+def wrong_laws():
+    @rule("exact")
+    def exp_sign(a, b):
+        """e^(a - b) = e^(b - a)"""
+        return np.exp(a - b), np.exp(b - a)
+
+    @rule("exact")
+    def unguarded_inverse(a):
+        """a / a = 1, also for a = 0"""
+        return a * (1 / a), 1
+
+    @rule("exact", free_of="f", varying="a")
+    def unguarded_scale(a, f):
+        """max (a f) = (max a) f for any f"""
+        return Max(a * f), Max(a) * f
+
+    @rule("exact")
+    def unguarded_log(a, b):
+        """log(a b) = log a + log b for any a, b"""
+        return np.log(a * b), np.log(a) + np.log(b)
+
+    @rule("exact")
+    def hoist_varying(a, f):
+        """sum (a f) = (sum a) f for any f"""
+        return Sum(a * f), Sum(a) * f
+
+    @fact(where=[nonnegative("a")])
+    def positive_from_nonnegative(a):
+        """a >= 0 gives a > 0"""
+        return positive(a)
+
+    return [exp_sign, unguarded_inverse, unguarded_scale, unguarded_log, hoist_varying, positive_from_nonnegative]
+
+
+@pytest.mark.parametrize("law", wrong_laws(), ids=lambda law: law.name)
+def test_wrong_law_is_caught_with_a_counterexample(law):
+    check = check_rule(law)
+    assert not check
+    assert set(check.counterexample) == set(law.variables)
+
+
+def test_an_untested_rule_is_not_ok():
+    @rule("exact", where=lambda a: (positive(a - a),))
+    def never(a):
+        """holds never"""
+        return a, a + 1
+
+    assert not check_rule(never).ok
+
+
+def test_rule_reads_like_the_documentation():
+    @rule("exact")
+    def exp_sum_anywhere(x, y):
+        """e^(x+y) = e^x e^y"""
+        return np.exp(x + y), np.exp(x) * np.exp(y)
+
+    assert exp_sum_anywhere.name == "exp-sum-anywhere"
+    assert exp_sum_anywhere.law == "e^(x+y) = e^x e^y"
+    assert exp_sum_anywhere.latex() == r"e^{x + y} = e^{x} \, e^{y}"
+    assert check_rule(exp_sum_anywhere)
+
+
+def test_malformed_rules_are_refused():
+    with pytest.raises(RuleError, match="docstring"):
+        rule("exact")(lambda a: (a, a))
+    with pytest.raises(RuleError, match="truth"):
+        rule("true")  # type: ignore[arg-type]
+    with pytest.raises(RuleError, match="tolerance"):
+        rule("approximate")
+
+    def one_side(a):
+        """a"""
+        return a
+
+    with pytest.raises(RuleError, match="two sides"):
+        rule("exact")(one_side)
+
+    def loose(a, b):
+        """b from nowhere"""
+        return np.exp(a), np.exp(a) + 0 * b
+
+    with pytest.raises(RuleError, match="does not determine b"):
+        rule("exact")(loose)
+
+    def misnamed(a):
+        """a condition on a stranger"""
+        return np.exp(a), np.exp(a)
+
+    with pytest.raises(RuleError, match="not among its parameters"):
+        rule("exact", where=[positive("z")])(misnamed)
+
+
+def test_rule_sets_add_and_subtract():
+    assert len(default - online) == len(default) - len(online)
+    assert {x.name for x in online} == {"telescope", "solve-quotient"}
+    assert set((default - online) + online) == set(default)
+    assert len(default + online) == len(default)
+    assert {x.group for x in default} == set(GROUPS)
+
+
+def test_two_rules_of_one_name_are_refused():
+    @rule("exact", name="telescope")
+    def other(a):
+        """a = a"""
+        return np.exp(a), np.exp(a)
+
+    with pytest.raises(RuleError, match="telescope"):
+        default + ruleset("mine", [other])
+    with pytest.raises(RuleError, match="telescope"):
+        ruleset("mine", [other, *online])
+
+
+def test_names_are_unique_and_the_theory_has_one_ruleset_per_law():
+    text, rulesets = theory(default)
+    assert len(rulesets) == len(set(rulesets.values())) == len(default)
+    assert all(f'"{name}"' in text for name in rulesets)
