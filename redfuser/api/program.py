@@ -75,9 +75,9 @@ def contiguous_axis(array: Array, axes: tuple[str, ...]) -> str | None:
     return None
 
 
-def _drop_units(entries: Sequence[str | int]) -> tuple[int | slice, ...]:
-    """The index that drops the dimensions of size 1 of a traced shape; () when there are none."""
-    return tuple(0 if e == 1 else slice(None) for e in entries) if 1 in entries else ()
+def _drop_units(entries: Sequence[str | int]) -> tuple[Any, ...]:
+    """The index that drops the dimensions of size 1 of a traced shape (always a view, also of rank 0)."""
+    return (*(0 if e == 1 else slice(None) for e in entries), ...) if 1 in entries else ()
 
 
 class Program:
@@ -118,7 +118,7 @@ class Program:
                 raise ShapeError(f"{where} has {array.ndim} dimensions, the result has {len(entries)}")
             if not array.flags.writeable:
                 raise ValueError(f"{where} is not writable; pass an array that owns its data")
-            found[o.name] = array[_drop_units(entries)]
+            found[o.name] = array[_drop_units(entries) or ...]
         return found
 
     def _piece(self, cascade: Cascade) -> Piece:

@@ -84,6 +84,7 @@ class CascadeReport:
     name: str
     axis: str
     verdict: Verdict
+    producers: Mapping[str, str]
     accumulators: Mapping[str, str]
     dependencies: Mapping[str, str]
     update: Mapping[str, str]
@@ -95,8 +96,13 @@ class CascadeReport:
     passes_before: int
     output_sweep: bool
     refusals: tuple[Refusal, ...]
-    rules: tuple[str, ...]
     certificate: str
+    derivation: Derivation = field(repr=False)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The smallest rule set found that still reaches this fusion. Takes a moment when first asked for."""
+        return self.derivation.rules
 
 
 def dependent_stages(fused: FusedCascade) -> int:
@@ -120,6 +126,7 @@ def report_cascade(d: Derivation, fused: FusedCascade) -> CascadeReport:
         name=c.name,
         axis=c.axis,
         verdict=d.verdict,
+        producers={p.name: str(p.expr) for p in c.producers},
         accumulators={a.name: f"{a.monoid}_{c.axis}({a.body})" for a in fused.accumulators},
         dependencies={x.name: str(x.expr) for x in fused.dependencies},
         update={a.name: update_text(fused, a) for a in fused.accumulators},
@@ -131,8 +138,8 @@ def report_cascade(d: Derivation, fused: FusedCascade) -> CascadeReport:
         passes_before=dependent_stages(fused),
         output_sweep=any(c.axis in o.axes for o in c.outs),
         refusals=tuple(Refusal(s.name, s.reason, s.hint) for s in d.stages),
-        rules=tuple(d.rules),
         certificate=str(d.certificate),
+        derivation=d,
     )
 
 
@@ -213,7 +220,7 @@ class Report:
             "bytes": dict(self.bytes),
             "rules": list(self.rules),
             "conditions": list(self.conditions),
-            "cascades": [_plain(c) for c in self.cascades],
+            "cascades": [_plain(c) | {"rules": list(c.rules)} for c in self.cascades],
             "kernels": [_plain(k) for k in self.kernels],
             "notes": list(self.notes),
         }
@@ -288,7 +295,7 @@ def _plain(x: Any) -> dict[str, Any]:
             return _plain(value)
         return str(value) if isinstance(value, Verdict) else value
 
-    return {name: convert(getattr(x, name)) for name in x.__dataclass_fields__}
+    return {name: convert(getattr(x, name)) for name in x.__dataclass_fields__ if name != "derivation"}
 
 
 def _table(title: str, rows: Mapping[str, str]) -> Iterable[str]:
@@ -305,6 +312,7 @@ def _cascade_lines(c: CascadeReport) -> Iterable[str]:
         yield f"  refused      {r.stage}: {r.reason}"
         if r.hint:
             yield f"  hint         {r.hint}"
+    yield from _table("producers", c.producers)
     yield from _table("accumulators", c.accumulators)
     yield from _table("dependencies", c.dependencies)
     yield from _table("update", c.update)
@@ -333,7 +341,10 @@ def _sections(r: Report) -> Iterable[tuple[str, str]]:
 
 
 def _report_lines(r: Report) -> Iterable[str]:
-    yield f"{r.name}: {r.verdict}, {r.passes} passes instead of {r.passes_before}" if r.cascades else f"{r.name}: no reductions"
+    if r.cascades:
+        yield f"{r.name}: {r.verdict}, {r.passes} pass{'es' * (r.passes != 1)} instead of {r.passes_before}"
+    else:
+        yield f"{r.name}: no reductions"
     if r.bytes:
         yield f"  array traffic {r.bytes['after']:,} bytes, stage by stage {r.bytes['before']:,}"
     for _, text in _sections(r):

@@ -64,7 +64,8 @@ class Derivation:
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        """Names of the laws this derivation rests on: a set from which none can be dropped. Found on first use."""
+        """Names of the laws this derivation rests on: a set from which none can be dropped, unless the search for it
+        ran out of time. Found on first use."""
         if self.cascade.axis is None:
             return ()
         matched = set[str]().union(*(s.matched for s in self.timeline))

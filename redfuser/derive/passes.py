@@ -24,10 +24,10 @@ class Verdict(StrEnum):
     """FUSIBLE: one pass. PARTLY: fewer passes than dependent stages. NOT_FUSIBLE: as many, and shown. NOT_FOUND: as
     many, not shown."""
 
-    FUSIBLE = "fusible"
-    PARTLY = "partly"
-    NOT_FUSIBLE = "not fusible"
-    NOT_FOUND = "not found"
+    FUSIBLE = "FUSIBLE"
+    PARTLY = "PARTLY"
+    NOT_FUSIBLE = "NOT_FUSIBLE"
+    NOT_FOUND = "NOT_FOUND"
 
 
 @dataclass(frozen=True)

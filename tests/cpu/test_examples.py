@@ -93,7 +93,7 @@ def test_demo_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_demo_prints_matches_and_derivations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "how are exceptions caught", "--seconds", "0"]) == 0
     text = capsys.readouterr().out
-    assert "not fusible" in text
+    assert "NOT_FUSIBLE" in text
     assert "passes" in text
     assert "ratio" in text
 

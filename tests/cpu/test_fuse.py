@@ -165,7 +165,7 @@ def test_every_level_can_be_printed_and_run():
     np.testing.assert_allclose(lowered.trace.run({"q": q, "k": k, "v": v}), wanted, rtol=1e-12)
     for level in (lowered.trace, lowered.term, lowered.partition, lowered.fusion, lowered.plan, lowered.tiles):
         assert len(str(level).splitlines()) > 1
-    assert "rf_" in lowered.source("c")
+    assert "int kernel_attention(" in lowered.source("c")
     with pytest.raises(ValueError, match="no printer"):
         lowered.source("fortran")
 
