@@ -21,7 +21,7 @@ import numpy as np
 
 from redfuser.derive.fusion import FusedCascade
 from redfuser.frontend import Spec, Trace, lower, trace
-from redfuser.ir import Cascade, Expr, Op, Ref, Term, check_cascade, check_term, rewrite, select
+from redfuser.ir import OPS, Cascade, Expr, Load, Op, Ref, Term, check_cascade, check_term, children, rewrite, select
 from redfuser.ir.interpret import numpy_dtype
 from redfuser.ir.partition import Partition, partition
 
@@ -123,12 +123,25 @@ def zero_empty_quotients(fused: FusedCascade) -> FusedCascade:
 
 
 def compute_dtype(cascade: Cascade, options: Options) -> str:
-    """The dtype a kernel computes in: float64 when any floating operand or result is, or when asked for; else float32."""
+    """The dtype a kernel computes in: float64 when any floating operand or result is, when integers are more than
+    compared (float32 holds them only up to 2^24), or when asked for; else float32."""
     if options.numerics == "reference" or options.acc_dtype == "float64":
         return "float64"
-    names = [t.dtype for t in (*cascade.tensors, *cascade.outs)]
-    floats = [numpy_dtype(n) for n in names if numpy_dtype(n).kind == "f"]
-    return "float64" if np.dtype("float64") in floats else "float32"
+    dtypes = [numpy_dtype(x.dtype) for x in (*cascade.tensors, *cascade.outs)]
+    if np.dtype("float64") in dtypes or any(numpy_dtype(o.dtype).kind in "iu" for o in cascade.outs):
+        return "float64"
+    integers = {t.name for t in cascade.tensors if numpy_dtype(t.dtype).kind in "iu"}
+    exprs = [*(p.expr for p in cascade.producers), *(r.body for r in cascade.reductions), *(o.expr for o in cascade.outs)]
+    return "float64" if any(integers & _loaded_as_numbers(e) for e in exprs) else "float32"
+
+
+def _loaded_as_numbers(e: Expr) -> set[str]:
+    """Tensors read other than as the operands of a comparison."""
+    if isinstance(e, Load):
+        return {e.tensor}
+    if isinstance(e, Op) and OPS[e.fn].kind == "compare":
+        return set()
+    return set().union(*map(_loaded_as_numbers, children(e)))
 
 
 def plan_step(

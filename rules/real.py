@@ -1,6 +1,7 @@
 """Expressions over the real numbers, evaluated with mpmath at high precision.
 
-The reference for sampling rules and for certificates. A value is a number, or a tuple of numbers: one per element of
+The reference for sampling rules and for certificates. Masked elements are infinite: shifted by the extremum of nothing
+alive (as infinite as they are) they stay what they are, so that e^(x - max x) of a masked x is 0. A value is a number, or a tuple of numbers: one per element of
 the stream. Other axes do not exist here: every element of an array obeys the same scalar equation.
 """
 
@@ -33,6 +34,14 @@ def _context() -> Any:
 
 
 def _scalar_ops(mp: Any) -> dict[str, Callable[..., Any]]:
+    def sub(a: Any, b: Any) -> Any:
+        return a if mp.isinf(b) and a == b else a - b
+
+    def mul(a: Any, b: Any) -> Any:
+        if (mp.isinf(a) and b == 0) or (mp.isinf(b) and a == 0):
+            raise Undefined("0 times infinity")
+        return a * b
+
     def div(a: Any, b: Any) -> Any:
         if b == 0:
             raise Undefined("division by 0")
@@ -62,7 +71,7 @@ def _scalar_ops(mp: Any) -> dict[str, Callable[..., Any]]:
         return apply
 
     return {
-        "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": div, "pow": power,
+        "add": lambda a, b: a + b, "sub": sub, "mul": mul, "div": div, "pow": power,
         "max": max, "min": min, "neg": lambda a: -a, "abs": abs, "sign": mp.sign, "sqrt": sqrt,
         "exp": bounded(mp.exp, LARGEST_EXPONENT), "exp2": bounded(lambda a: mp.mpf(2) ** a, LARGEST_EXPONENT),
         "expm1": bounded(mp.expm1, LARGEST_EXPONENT), "log": log, "log2": lambda a: log(a) / mp.log(2),

@@ -51,7 +51,9 @@ def test_the_tile_program_and_the_kernel_agree_with_numpy(seed):
         close(f(**arrays), want, f"kernel, n = {n}\n{program.text}")
         if n < 5000:
             close(g(**arrays), want, f"tile interpreter, n = {n}\n{program.text}")
-    assert f.stats.compilations == 1
+        if n == 2:  # length 1 is a kind of its own; from here on every length is served
+            compiled = f.stats.compilations
+    assert f.stats.compilations == compiled
 
 
 def test_the_grammar_reaches_long_chains_and_refusals():

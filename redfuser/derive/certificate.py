@@ -22,6 +22,8 @@ from redfuser.rules.real import RealEvaluator, Undefined, by_table, difference
 DIGITS = 50
 EXACT = 1e-25
 TRIALS = 3
+MOST_TRIALS = 24
+"""Streams drawn before giving up to find `TRIALS` on which everything is defined."""
 SEGMENTS = (2, 1, 3)
 """Elements per segment of the random stream."""
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
@@ -141,9 +143,9 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = 0) -> Cer
     rng = random.Random(f"{seed}:{fused.cascade.name}")
     done = 0
     with mpmath.workdps(DIGITS):
-        for trial in range(4 * TRIALS):
+        for trial in range(MOST_TRIALS):
             try:
-                problem = _trial(form, Sampler(form.skeleton, rng, signed=trial < 2 * TRIALS), rounding)
+                problem = _trial(form, Sampler(form.skeleton, rng, signed=trial < MOST_TRIALS // 2), rounding)
             except Undefined:
                 continue
             if problem:

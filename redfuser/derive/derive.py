@@ -143,6 +143,7 @@ def _fuse(cascade: Cascade, settings: Settings, steps: list[Step],
         if len(plain[0].passes) < len(found[0].passes):
             steps[:] = plain_steps
             return plain
+        return found[0], plain[1]  # a refusal is clearer without the pivot
     return found
 
 

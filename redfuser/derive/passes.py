@@ -143,7 +143,7 @@ def _try(search: Search, model: Model, sweep: Sweep, stage: Stage, goals: list[s
 
     def hopeless() -> bool:
         found = ranks()
-        return found is not None and found.full
+        return found is not None and found.growing
 
     refusal = find_corrections(replace(search, hopeless=hopeless), model, sweep, stage.name, goals)
     return None if refusal is None else _report(model, sweep, stage, refusal, ranks())
@@ -166,7 +166,7 @@ def _report(model: Model, sweep: Sweep, stage: Stage, refusal: Refusal, ranks: R
     read = model.skeleton.readable
     moving = " and ".join(f"{n} = {read(model.dependencies[n])}" if n in model.dependencies else n for n in values)
     reason = f"{stage.monoid} of {read(body)} cannot be corrected while {moving} changes"
-    if ranks is not None and ranks.full:
+    if ranks is not None and ranks.growing:
         return StageReport(stage.name, reason, "No finite number of accumulators can follow it: it needs a pass in "
                            f"which {' and '.join(values)} is final", f"separation rank {ranks}")
     if ranks is not None:

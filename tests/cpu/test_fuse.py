@@ -219,6 +219,28 @@ def test_python_scalars_are_run_time_arguments():
     assert f.stats.compilations == 1
 
 
+def test_integers_are_summed_exactly():
+    def centred(x):
+        return x.sum(axis=-1), ((x - x.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1)
+
+    x = np.random.default_rng(0).integers(-(2**20), 2**20, (3, 5000), dtype=np.int32)
+    total, spread = rf.fuse(centred)(x)
+    assert total.dtype == np.int64
+    np.testing.assert_array_equal(total, x.sum(-1))
+    np.testing.assert_allclose(spread, centred(x)[1], rtol=1e-12)
+
+
+def test_integers_that_are_only_compared_keep_the_arithmetic_in_float32():
+    def masked(x, length):
+        s = np.where(np.arange(x.shape[-1]) < length[:, None], x, -np.inf)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    f, x, length = rf.fuse(masked), normal(3, 50, dtype="float32"), np.array([1, 20, 50])
+    assert_contract(f(x, length), masked, x, length, condition=4)
+    assert f.lower(x, length).tiles[0].compute == "float32"
+
+
 def test_static_arguments_are_part_of_the_program():
     def spread(x, axis):
         return ((x - x.mean(axis=axis, keepdims=True)) ** 2).mean(axis=axis)
