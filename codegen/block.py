@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from redfuser.codegen.lower import Env, Space, is_truth, lower
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, If, LetScalar, Put, Red, Set, Stmt, Sweep
-from redfuser.derive.fusion import Accumulator
+from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.flatten import Flat
 from redfuser.ir import (
     COSTLY,

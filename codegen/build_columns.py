@@ -18,7 +18,7 @@ from redfuser.codegen.nodes import At, Buf, For, If, LetInt, Phase, Put, Stmt, S
 from redfuser.codegen.passes.hoist import hoist
 from redfuser.codegen.passes.prune import prune
 from redfuser.codegen.passes.unroll import unroll
-from redfuser.derive.fusion import Accumulator
+from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.decisions import ColumnDecisions
 from redfuser.extract.flatten import Flat
 from redfuser.ir import MONOIDS, Cast, Const, Expr, Let, New, Old, Out, free_axes, op, refs, select, walk

@@ -17,7 +17,7 @@ from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, LetInt, Phase, Set, Stmt
 from redfuser.codegen.passes.hoist import hoist
 from redfuser.codegen.row_phase import RowPhase
-from redfuser.derive.fusion import Accumulator
+from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.flatten import Flat
 from redfuser.ir import MONOIDS, Const, Expr, Let, New, op, refs, select, walk
 

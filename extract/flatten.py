@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from redfuser.derive.fusion import Accumulator, FusedCascade
+from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.errors import CheckError
 from redfuser.ir import (
     MONOIDS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from redfuser.derive.fusion import Accumulator
+from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.algebra import Affine, difference, evaluate, from_affine, random_leaves
 from redfuser.extract.flatten import Flat
 from redfuser.ir import MONOIDS, Expr, Idx, Op, children, free_axes, op, select, substitute

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from redfuser.derive.fusion import FusedCascade, check_fusion_node
+from redfuser.derivation.fusion import FusedCascade, check_fusion_node
 from redfuser.errors import DTypeError
 from redfuser.extract.decisions import ColumnDecisions, Options, RowDecisions, Setting, TileDecisions
 from redfuser.extract.flatten import Flat, flatten

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from redfuser.derive.fusion import Accumulator
+from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.algebra import reads_state, reduces_in, split_factor
 from redfuser.extract.flatten import Flat
 from redfuser.extract.masks import Bound, peel_masks

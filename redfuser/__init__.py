@@ -20,8 +20,9 @@ __version__ = "0.1.0"
 _HOME = {
     "fuse": "redfuser.api", "spec": "redfuser.api", "Fused": "redfuser.api", "Lowered": "redfuser.api",
     "Report": "redfuser.api",
-    "Cascade": "redfuser.derive", "Fusion": "redfuser.derive", "NotFusible": "redfuser.derive",
-    "Verdict": "redfuser.derive", "axes": "redfuser.derive", "tensor": "redfuser.derive",
+    "Cascade": "redfuser.derivation", "Fusion": "redfuser.derivation", "NotFusible": "redfuser.derivation",
+    "Verdict": "redfuser.derivation", "axes": "redfuser.derivation", "derive": "redfuser.derivation",
+    "tensor": "redfuser.derivation",
     "check_rule": "redfuser.rules", "rule": "redfuser.rules", "ruleset": "redfuser.rules",
 }
 """Public name -> module that defines it."""
@@ -36,17 +37,18 @@ if TYPE_CHECKING:
     from redfuser.api import Report as Report
     from redfuser.api import fuse as fuse
     from redfuser.api import spec as spec
-    from redfuser.derive import Cascade as Cascade
-    from redfuser.derive import Fusion as Fusion
-    from redfuser.derive import NotFusible as NotFusible
-    from redfuser.derive import Verdict as Verdict
-    from redfuser.derive import axes as axes
-    from redfuser.derive import tensor as tensor
+    from redfuser.derivation import Cascade as Cascade
+    from redfuser.derivation import Fusion as Fusion
+    from redfuser.derivation import NotFusible as NotFusible
+    from redfuser.derivation import Verdict as Verdict
+    from redfuser.derivation import axes as axes
+    from redfuser.derivation import derive as derive
+    from redfuser.derivation import tensor as tensor
     from redfuser.rules import check_rule as check_rule
     from redfuser.rules import rule as rule
     from redfuser.rules import ruleset as ruleset
 
-__all__ = ["__version__", "derive", *_HOME, *_MODULES]
+__all__ = ["__version__", *_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

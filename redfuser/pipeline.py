@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redfuser.derive.fusion import FusedCascade
+from redfuser.derivation.fusion import FusedCascade
 from redfuser.frontend import Spec, Trace, lower, trace
 from redfuser.ir import OPS, Cascade, Expr, Load, Op, Ref, Term, check_cascade, check_term, children, rewrite, select
 from redfuser.ir.interpret import numpy_dtype
@@ -27,7 +27,7 @@ from redfuser.ir.partition import Partition, partition
 
 if TYPE_CHECKING:
     from redfuser.codegen.nodes import Kernel
-    from redfuser.derive import Derivation, NotFusible
+    from redfuser.derivation import Derivation, NotFusible
     from redfuser.extract import Plan, Profile
     from redfuser.rules import RuleSet
     from redfuser.runtime import CompiledKernel
@@ -84,7 +84,7 @@ def partition_step(term: Term) -> Partition:
 
 @lru_cache(maxsize=512)
 def _derive_cached(cascade: Cascade, rules: RuleSet | None, allow: tuple[str, ...]) -> Derivation:
-    from redfuser.derive import derive_cascade
+    from redfuser.derivation import derive_cascade
 
     return derive_cascade(cascade, rules=rules, allow=allow)
 
@@ -186,7 +186,7 @@ def kernel_step(kernel: Kernel) -> CompiledKernel:
 
 def not_fusible(derivation: Derivation) -> NotFusible:
     """The exception that says which stage needs a pass of its own, carrying the plan that still runs."""
-    from redfuser.derive import NotFusible
+    from redfuser.derivation import NotFusible
 
     return NotFusible.of(derivation)
 

@@ -25,7 +25,7 @@ def close(got, want, what):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_trace_term_and_fusion_agree_with_numpy(seed):
-    from redfuser.derive import run_fused
+    from redfuser.derivation import run_fused
 
     program = generate(seed)
     arrays = inputs(seed, 37)

@@ -11,7 +11,7 @@ import numpy as np
 from redfuser import pipeline
 from redfuser.api.program import Array, Built, Program
 from redfuser.codegen.nodes import Kernel
-from redfuser.derive.fusion import FusedCascade
+from redfuser.derivation.fusion import FusedCascade
 from redfuser.extract import Plan
 from redfuser.frontend import Spec, Trace
 from redfuser.ir import Term

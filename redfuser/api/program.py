@@ -11,8 +11,8 @@ import numpy as np
 
 from redfuser import pipeline
 from redfuser.codegen.nodes import Kernel
-from redfuser.derive import Derivation, Verdict
-from redfuser.derive.fusion import FusedCascade
+from redfuser.derivation import Derivation, Verdict
+from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import DTypeError, ShapeError
 from redfuser.extract import Plan
 from redfuser.frontend import Trace

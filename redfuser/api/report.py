@@ -11,8 +11,8 @@ from typing import Any
 
 from redfuser.api.lowered import Lowered
 from redfuser.api.program import Program
-from redfuser.derive import Derivation, Verdict
-from redfuser.derive.fusion import Accumulator, FusedCascade
+from redfuser.derivation import Derivation, Verdict
+from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.ir import MONOIDS, Expr, New, Old, Out, Ref, Tensor, Var, refs, rewrite
 from redfuser.ir.interpret import numpy_dtype
 from redfuser.ir.ops import OPS

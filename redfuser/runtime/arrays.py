@@ -61,10 +61,12 @@ class Port:
         Raises
         ------
         DTypeError
-            not a NumPy array of the kernel's dtype (byte order aside).
+            neither a NumPy array nor a NumPy scalar of the kernel's dtype (byte order aside).
         ShapeError
             other lengths than `sizes` says.
         """
+        if isinstance(array, np.generic):
+            array = np.asarray(array)
         if not isinstance(array, np.ndarray):
             raise DTypeError(
                 f"argument {self.name!r} is a {type(array).__name__}, not a NumPy array; pass np.asarray(...)"

@@ -73,6 +73,17 @@ def two_outputs() -> Kernel:
     )
 
 
+def test_numpy_scalars_are_arrays_without_axes():
+    factor = Buf("factor", (), "global", "float32")
+    y = row_cell("y", "float32")
+    body = [Sweep("n", Const(0), N, (), (Put(y, X * At(factor)),))]
+    kernel = compile_kernel(task_kernel("scaled", "float32", [X.buf, factor], [y.buf], body))
+    for value in (np.float32(3), np.array(3, "float32")):
+        out = np.empty((3, 40), "float32")
+        kernel.run([data(), value], [out], {"r": 3, "n": 40})
+        np.testing.assert_array_equal(out, 3 * data())
+
+
 def test_bad_arrays_are_named():
     kernel, x, y, sizes = compile_kernel(DOUBLE), data(), np.empty((3, 40), "float32"), {"r": 3, "n": 40}
     with pytest.raises(DTypeError, match=r"'x' has dtype float64.*compiled for float32.*astype\('float32'\)"):

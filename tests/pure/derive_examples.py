@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.derive import Derivation, derive_cascade
+from redfuser.derivation import Derivation, derive_cascade
 from redfuser.ir import (
     NEG_INF,
     Axis,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.derive.fusion import COUNT, Accumulator, FusedCascade
+from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade
 from redfuser.ir import (
     NEG_INF,
     Axis,

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from derive_examples import EXAMPLES, MEAN, TWO_PASSES, X, arrays_for, cascade, derived, reduction, row
 
-from redfuser.derive import Limits, Verdict, derive_cascade, run_fused
-from redfuser.derive.engine import Engine
-from redfuser.derive.explain import smallest
-from redfuser.derive.rank import separation_ranks
-from redfuser.derive.skeleton import Skeleton
+from redfuser.derivation import Limits, Verdict, derive_cascade, run_fused
+from redfuser.derivation.engine import Engine
+from redfuser.derivation.explain import smallest
+from redfuser.derivation.rank import separation_ranks
+from redfuser.derivation.skeleton import Skeleton
 from redfuser.errors import EngineError, RuleError
 from redfuser.ir import Axis, Cascade, Load, Out, Ref, Tensor, run_cascade
 from redfuser.rules import default, online, rule, ruleset
@@ -214,7 +214,7 @@ def test_independent_stages_of_one_pass_stay_in_it():
 
 
 def test_same_result_under_any_hash_seed():
-    code = ("from derive_examples import EXAMPLES; from redfuser.derive import derive_cascade\n"
+    code = ("from derive_examples import EXAMPLES; from redfuser.derivation import derive_cascade\n"
             "print([str(derive_cascade(EXAMPLES[n]).fused) for n in ('attention', 'weighted_variance')])")
     path = os.pathsep.join(p for p in sys.path if p)
     outputs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,

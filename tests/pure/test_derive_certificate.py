@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from derive_examples import X, Y, cascade, derived, reduction, row
 
-from redfuser.derive import certify, derive_cascade
+from redfuser.derivation import certify, derive_cascade
 from redfuser.ir import Const, Old, Op, Ref, rewrite, select
 
 CORRECTED = [(name, a) for name in ("softmax", "attention", "variance", "layernorm_dot", "entropy", "weighted_variance",

@@ -18,7 +18,7 @@ from fused_examples import (
     softmax,
 )
 
-from redfuser.derive.fusion import Accumulator, FusedCascade
+from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.errors import CheckError, DTypeError
 from redfuser.extract import Options, Plan, Profile, plan
 from redfuser.extract.algebra import affine, from_affine, split_factor

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from redfuser.derive import Cascade, NotFusible, Verdict, axes, derive, run_fused, tensor
+from redfuser.derivation import Cascade, NotFusible, Verdict, axes, derive, run_fused, tensor
 from redfuser.errors import ShapeError
 from redfuser.rules import default, online
 
@@ -178,6 +178,6 @@ def test_builder_reports_mistakes():
 
 
 def test_importing_stays_light():
-    code = "import sys, redfuser.derive; print([m for m in ('egglog', 'sympy', 'mpmath') if m in sys.modules])"
+    code = "import sys, redfuser.derivation; print([m for m in ('egglog', 'sympy', 'mpmath') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from derive_examples import EXAMPLES, arrays_for, derived
 
-from redfuser.derive import run_fused
+from redfuser.derivation import run_fused
 from redfuser.errors import ShapeError
 from redfuser.ir import run_cascade
 

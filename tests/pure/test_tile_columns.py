@@ -11,7 +11,7 @@ from tile_runs import assert_runs, kernel_for, run
 
 from redfuser.codegen.nodes import Sweep
 from redfuser.codegen.passes.bodies import nested
-from redfuser.derive.fusion import FusedCascade
+from redfuser.derivation.fusion import FusedCascade
 from redfuser.extract import Options
 from redfuser.ir import Expr, Load, rewrite
 

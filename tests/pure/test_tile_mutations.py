@@ -13,7 +13,7 @@ from tile_runs import TOLERANCE, definition, error, kernel_for, run
 
 from redfuser.codegen import Kernel
 from redfuser.codegen.nodes import For, If, LetInt, MatMul, Pack, Set, Stmt, Sweep
-from redfuser.derive.fusion import FusedCascade
+from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import CheckError
 from redfuser.extract import Options
 from redfuser.ir import Const, New, Old, op

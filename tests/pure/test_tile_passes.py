@@ -14,7 +14,7 @@ from redfuser.codegen.passes.prefetch import prefetch
 from redfuser.codegen.passes.prune import prune
 from redfuser.codegen.passes.share import share
 from redfuser.codegen.passes.unroll import unroll
-from redfuser.derive.fusion import Accumulator, FusedCascade
+from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.extract import Options, Profile
 from redfuser.ir import Axis, Cascade, Const, Expr, Load, Out, Reduction, Ref, Size, Tensor, Var, op
 

@@ -26,7 +26,7 @@ from tile_runs import assert_runs, definition, error, kernel_for, run
 
 from redfuser.codegen.nodes import For, If, Sweep
 from redfuser.codegen.passes.bodies import nested
-from redfuser.derive.fusion import Accumulator, FusedCascade
+from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.extract import Options
 from redfuser.ir import Axis, Cascade, Const, Let, Load, Out, Reduce, Reduction, Ref, Tensor
 

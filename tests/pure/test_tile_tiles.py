@@ -13,7 +13,7 @@ from tile_runs import assert_runs, kernel_for
 from redfuser.codegen import Kernel
 from redfuser.codegen.nodes import MatMul, Pack, Stmt
 from redfuser.codegen.passes.bodies import nested
-from redfuser.derive.fusion import Accumulator, FusedCascade
+from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.extract import Options
 from redfuser.ir import Axis, Expr, Let, Load, New, Old, Out, Reduction, Ref, Size, Tensor, rewrite
 

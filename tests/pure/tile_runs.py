@@ -9,7 +9,7 @@ import numpy as np
 from fused_examples import arrays_for
 
 from redfuser.codegen import Kernel, build, check_kernel, run_kernel
-from redfuser.derive.fusion import FusedCascade
+from redfuser.derivation.fusion import FusedCascade
 from redfuser.extract import Options, Profile, plan
 from redfuser.ir import run_cascade
 from redfuser.ir.interpret import numpy_dtype

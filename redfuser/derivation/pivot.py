@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from redfuser.derive.accumulate import Location, Model
-from redfuser.derive.sample import Sampler, Stream, evaluate_results
-from redfuser.derive.skeleton import Skeleton
+from redfuser.derivation.accumulate import Location, Model
+from redfuser.derivation.sample import Sampler, Stream, evaluate_results
+from redfuser.derivation.skeleton import Skeleton
 from redfuser.ir import (
     Cascade,
     Expr,

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redfuser.derive import streaming
-from redfuser.derive.certificate import Certificate
-from redfuser.derive.derive import DEFAULT_LIMITS, Derivation, derive_cascade
-from redfuser.derive.engine import Limits
-from redfuser.derive.fusion import Accumulator, FusedCascade
-from redfuser.derive.passes import StageReport, Verdict
-from redfuser.derive.streaming import EMPTY, Chunk, State, Streamer
+from redfuser.derivation import streaming
+from redfuser.derivation.certificate import Certificate
+from redfuser.derivation.derive import DEFAULT_LIMITS, Derivation, derive_cascade
+from redfuser.derivation.engine import Limits
+from redfuser.derivation.fusion import Accumulator, FusedCascade
+from redfuser.derivation.passes import StageReport, Verdict
+from redfuser.derivation.streaming import EMPTY, Chunk, State, Streamer
 from redfuser.errors import RedfuserError, ShapeError
 from redfuser.ir import MONOIDS, Axis, Expr, Load, Reduction, Ref, Size, Tensor, check_cascade, free_axes, walk, wrap
 from redfuser.ir import Cascade as CascadeNode
@@ -147,7 +147,7 @@ class NotFusible(RedfuserError):
     stage    name of the first reduction that needs a pass of its own
     reason   the condition that failed, with the evidence
     hint     the fact or change that would unlock it
-    plan     the `FusedCascade` that can be executed (`redfuser.derive.run_fused(plan, arrays)`)
+    plan     the `FusedCascade` that can be executed (`redfuser.derivation.run_fused(plan, arrays)`)
     """
 
     def __init__(self, verdict: Verdict, report: StageReport, plan: FusedCascade) -> None:
@@ -238,7 +238,7 @@ class Fusion:
 
     def latex(self) -> str:
         """The incremental form as LaTeX equations."""
-        from redfuser.derive.equations import latex_fusion
+        from redfuser.derivation.equations import latex_fusion
 
         return latex_fusion(self.derivation.fused)
 
@@ -314,7 +314,7 @@ def derive(cascade: Cascade | CascadeNode, *, rules: RuleSet | None = None, allo
            limits: Limits = DEFAULT_LIMITS) -> Fusion:
     """Derive the incremental form of a cascade.
 
-    Parameters are those of `redfuser.derive.derive_cascade`.
+    Parameters are those of `redfuser.derivation.derive_cascade`.
 
     Raises
     ------

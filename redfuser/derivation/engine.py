@@ -137,7 +137,7 @@ class Scope:
         return step
 
     def extract(self, goals: list[Expr], cost: Any) -> list[tuple[int, Expr]]:
-        """The cheapest equal expression of each goal under a cost model (`redfuser.derive.cost`)."""
+        """The cheapest equal expression of each goal under a cost model (`redfuser.derivation.cost`)."""
         found = self.engine.extract([self.text(g) for g in goals], cost)
         return [(value, decode(parse(text), self.units.__getitem__)) for value, text in found]
 

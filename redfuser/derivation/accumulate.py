@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from redfuser.derive.cost import AccumulatorCost
-from redfuser.derive.engine import Limits, Scope, Search, Step
-from redfuser.derive.skeleton import Skeleton, Stage, kept_axes, maximal_free, reads_state, reductions_in
+from redfuser.derivation.cost import AccumulatorCost
+from redfuser.derivation.engine import Limits, Scope, Search, Step
+from redfuser.derivation.skeleton import Skeleton, Stage, kept_axes, maximal_free, reads_state, reductions_in
 from redfuser.ir import Expr, Load, New, Old, Reduce, Ref, free_axes, refs, substitute, walk
 from redfuser.rules.language import STREAM
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.derive.fusion import Accumulator, FusedCascade
+from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.errors import ShapeError
 from redfuser.ir import MONOIDS, OPS, Expr, Idx, Load, New, Old, Op, Ref, op, refs, rewrite, select
 from redfuser.ir.interpret import Arrays, Evaluator, axis_sizes

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from redfuser.derive.accumulate import ACCUMULATOR, Model, mentioned
-from redfuser.derive.fusion import COUNT, Accumulator, FusedCascade, check_fusion_node
-from redfuser.derive.passes import Plan
+from redfuser.derivation.accumulate import ACCUMULATOR, Model, mentioned
+from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade, check_fusion_node
+from redfuser.derivation.passes import Plan
 from redfuser.ir import Cascade, Const, Expr, Let, Load, New, Old, Ref, Size, refs, rewrite, walk
 from redfuser.rules.language import STREAM
 

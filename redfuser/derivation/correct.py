@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from redfuser.derive.accumulate import Location, Model
-from redfuser.derive.cost import FORBIDDEN, ClosureCost, CorrectionCost
-from redfuser.derive.engine import Limits, Scope, Search, Step
-from redfuser.derive.fusion import COUNT
-from redfuser.derive.skeleton import reductions_in
+from redfuser.derivation.accumulate import Location, Model
+from redfuser.derivation.cost import FORBIDDEN, ClosureCost, CorrectionCost
+from redfuser.derivation.engine import Limits, Scope, Search, Step
+from redfuser.derivation.fusion import COUNT
+from redfuser.derivation.skeleton import reductions_in
 from redfuser.ir import Expr, New, Old, Op, Reduce, Ref, Size, refs, rewrite, walk
 from redfuser.rules.language import STREAM
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 
-from redfuser.derive.accumulate import Model, mentioned
-from redfuser.derive.correct import Refusal, Sweep, find_corrections, nothing_to_correct
-from redfuser.derive.engine import NotReached, Replay, Search
-from redfuser.derive.fusion import COUNT
-from redfuser.derive.rank import Ranks, separation_ranks
-from redfuser.derive.simplify import collapse
-from redfuser.derive.skeleton import Stage
+from redfuser.derivation.accumulate import Model, mentioned
+from redfuser.derivation.correct import Refusal, Sweep, find_corrections, nothing_to_correct
+from redfuser.derivation.engine import NotReached, Replay, Search
+from redfuser.derivation.fusion import COUNT
+from redfuser.derivation.rank import Ranks, separation_ranks
+from redfuser.derivation.simplify import collapse
+from redfuser.derivation.skeleton import Stage
 from redfuser.ir import Expr, New, Old, refs, rewrite, substitute, walk
 
 

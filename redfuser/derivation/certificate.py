@@ -3,7 +3,7 @@
 Always, before first use: split a random stream into segments, merge their states in a random tree by the corrections,
 and compare every accumulator with its definition on the whole stream, and every result with the original reductions,
 in 50-digit arithmetic (Schwartz-Zippel style: a wrong correction fails with probability practically 1). On request
-(`Certificate.prove`): a symbolic proof of every correction, see `redfuser.derive.proof`.
+(`Certificate.prove`): a symbolic proof of every correction, see `redfuser.derivation.proof`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from redfuser.derive.fusion import Accumulator, FusedCascade
-from redfuser.derive.sample import Sampler, Stream, evaluate_results
-from redfuser.derive.skeleton import Skeleton
+from redfuser.derivation.fusion import Accumulator, FusedCascade
+from redfuser.derivation.sample import Sampler, Stream, evaluate_results
+from redfuser.derivation.skeleton import Skeleton
 from redfuser.ir import Expr, New, Old, Ref, op, refs
 from redfuser.rules.real import RealEvaluator, Undefined, by_table, difference
 
@@ -54,7 +54,7 @@ class Certificate:
 
     def prove(self) -> Certificate:
         """Prove the corrections symbolically. An undecided step gives a certificate that is not valid."""
-        from redfuser.derive.proof import prove
+        from redfuser.derivation.proof import prove
 
         if self.fused is None or self.refuted:
             return self

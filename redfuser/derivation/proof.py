@@ -22,8 +22,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from redfuser.derive.certificate import Certificate, Skeletal
-from redfuser.derive.fusion import Accumulator, FusedCascade
+from redfuser.derivation.certificate import Certificate, Skeletal
+from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.ir import Cast, Const, Expr, Load, New, Old, Op, Ref, Size, refs, walk
 from redfuser.rules.language import STREAM
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from redfuser.derive.skeleton import Skeleton
+from redfuser.derivation.skeleton import Skeleton
 from redfuser.ir import Cast, Expr, Load, Op, Ref, Size
 from redfuser.ir.ops import OPS
 from redfuser.rules.language import STREAM

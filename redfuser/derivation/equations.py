@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redfuser.derive.fusion import FusedCascade
+from redfuser.derivation.fusion import FusedCascade
 from redfuser.ir import Reduce
 from redfuser.rules.latex import latex, symbol
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from redfuser.derive.accumulate import choose_accumulators
-from redfuser.derive.assemble import assemble
-from redfuser.derive.certificate import Certificate, certify
-from redfuser.derive.engine import Limits, NotReached, Replay, Search, Step, engine_for
-from redfuser.derive.explain import smallest
-from redfuser.derive.fusion import FusedCascade
-from redfuser.derive.passes import Plan, StageReport, Verdict, plan_passes
-from redfuser.derive.pivot import Shift, add_locations, pivot
-from redfuser.derive.skeleton import Skeleton
+from redfuser.derivation.accumulate import choose_accumulators
+from redfuser.derivation.assemble import assemble
+from redfuser.derivation.certificate import Certificate, certify
+from redfuser.derivation.engine import Limits, NotReached, Replay, Search, Step, engine_for
+from redfuser.derivation.explain import smallest
+from redfuser.derivation.fusion import FusedCascade
+from redfuser.derivation.passes import Plan, StageReport, Verdict, plan_passes
+from redfuser.derivation.pivot import Shift, add_locations, pivot
+from redfuser.derivation.skeleton import Skeleton
 from redfuser.errors import EngineError, RuleError
 from redfuser.ir import Cascade, check_cascade, refs
 from redfuser.rules import APPROXIMATE, RuleSet, check_rule

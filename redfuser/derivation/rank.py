@@ -12,8 +12,8 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from redfuser.derive.sample import Sampler, evaluate_results
-from redfuser.derive.skeleton import Skeleton, Stage
+from redfuser.derivation.sample import Sampler, evaluate_results
+from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.rules.real import RealEvaluator, Undefined
 
 SIZES = (8, 12)
