@@ -25,7 +25,7 @@ import numpy as np
 import redfuser as rf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-import functions as F  # noqa: E402
+import functions as F
 
 
 def interleaved(candidates: dict[str, Callable[[], Any]], seconds: float = 4.0) -> dict[str, list[float]]:
@@ -50,9 +50,14 @@ def compare(title: str, fn: Callable[..., Any], args: tuple[Any, ...], roofline:
     ratio = statistics.median(a / b for a, b in zip(s["numpy"], s["redfuser"], strict=True))
     error = float(np.max(np.abs(fused(*args) - fn(*args))))
     assert fused.stats.interpreter_runs == 0
-    return {"case": title, "ms": {n: round(t * 1e3, 4) for n, t in median.items()}, "numpy/redfuser": round(ratio, 3),
-            "roofline/redfuser": round(median["roofline"] / median["redfuser"], 3), "max difference": error,
-            "samples": len(s["numpy"])}
+    return {
+        "case": title,
+        "ms": {n: round(t * 1e3, 4) for n, t in median.items()},
+        "numpy/redfuser": round(ratio, 3),
+        "roofline/redfuser": round(median["roofline"] / median["redfuser"], 3),
+        "max difference": error,
+        "samples": len(s["numpy"]),
+    }
 
 
 def first_call(kind: str) -> float:
@@ -68,8 +73,14 @@ def first_call(kind: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | {"REDFUSER_CACHE_DIR": folder}
         tests = str(Path(__file__).resolve().parents[1] / "tests")
-        runs = [float(subprocess.run([sys.executable, "-c", code, tests], env=env, check=True, capture_output=True,
-                                     text=True).stdout) for _ in range(3)]
+        runs = [
+            float(
+                subprocess.run(
+                    [sys.executable, "-c", code, tests], env=env, check=True, capture_output=True, text=True
+                ).stdout
+            )
+            for _ in range(3)
+        ]
         return runs[0] if kind == "cold" else statistics.median(runs[1:])
 
 
@@ -95,15 +106,29 @@ def main() -> None:
         out = np.empty_like(x)
         for name in ("softmax", "logsumexp", "variance", "layernorm"):
             args = (x, weight, bias) if name == "layernorm" else (x,)
-            rows.append(compare(f"{name} {shape[0]}x{shape[1]}", getattr(F, name), args, lambda x=x, out=out: np.copyto(out, x)))
+            rows.append(
+                compare(f"{name} {shape[0]}x{shape[1]}", getattr(F, name), args, lambda x=x, out=out: np.copyto(out, x))
+            )
             print(json.dumps(rows[-1]), flush=True)
     first = {"cold s": round(first_call("cold"), 3), "kernel cache filled s": round(first_call("warm"), 3)}
     print(json.dumps({"first attention call": first}))
     if options.json:
-        cpu = next((x.split(":")[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in x), "?")
+        cpu = next(
+            (x.split(":")[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in x), "?"
+        )
         machine = {"cpu": cpu, "python": platform.python_version(), "numpy": np.__version__}
-        options.json.write_text(json.dumps({"command": " ".join(["python", *sys.argv]), "machine": machine, "rows": rows,
-                                            "first attention call": first}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps(
+                {
+                    "command": " ".join(["python", *sys.argv]),
+                    "machine": machine,
+                    "rows": rows,
+                    "first attention call": first,
+                },
+                indent=1,
+            )
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""The compiler, top to bottom. Every step takes the level above and returns the level below; each can be printed and run.
+"""The compiler, top to bottom: every step takes the level above and returns the level below; each prints and runs.
 
-    1 trace      plain NumPy code, run once with recording arrays      -> Trace
-    2 term       index notation, every reduction a definition          -> Term
-    3 partition  the reductions that share a stream axis               -> Cascade ...
-    4 fusion     equality saturation: accumulators, corrections        -> Derivation, FusedCascade
-    5 plan       whole-row or streaming, tiles, homes                  -> Plan
-    6 tiles      loops over tiles                                      -> Kernel
-    7 source     text of the kernel                                    -> str
-    8 kernel     compiled, loaded, callable                            -> CompiledKernel
+1 trace      plain NumPy code, run once with recording arrays      -> Trace
+2 term       index notation, every reduction a definition          -> Term
+3 partition  the reductions that share a stream axis               -> Cascade ...
+4 fusion     equality saturation: accumulators, corrections        -> Derivation, FusedCascade
+5 plan       whole-row or streaming, tiles, homes                  -> Plan
+6 tiles      loops over tiles                                      -> Kernel
+7 source     text of the kernel                                    -> str
+8 kernel     compiled, loaded, callable                            -> CompiledKernel
 """
 
 from __future__ import annotations
@@ -21,7 +21,21 @@ import numpy as np
 
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.frontend import Spec, Trace, lower, trace
-from redfuser.ir import OPS, Cascade, Expr, Load, Op, Ref, Term, check_cascade, check_term, children, rewrite, select
+from redfuser.ir import (
+    OPS,
+    Cascade,
+    Expr,
+    Load,
+    Op,
+    Ref,
+    Term,
+    check_cascade,
+    check_term,
+    children,
+    op,
+    rewrite,
+    select,
+)
 from redfuser.ir.interpret import numpy_dtype
 from redfuser.ir.partition import Partition, partition
 
@@ -106,15 +120,14 @@ def fused_of(cascade: Cascade, derivation: Derivation | None, options: Options) 
 def zero_empty_quotients(fused: FusedCascade) -> FusedCascade:
     """`empty="zero"`: a quotient whose divisor is a sum over no live element (it is 0) gives 0 instead of NaN.
 
-    One switch for every quotient: the divisor must be a `sum` accumulator itself (a mass, a count), whatever the cascade
-    is called. Applied to the epilogue and to outputs, never inside the loop.
+    One switch for every quotient: the divisor must be a `sum` accumulator itself (a mass, a count). Applied to the epilogue and to outputs, never inside the loop.
     """
     masses = {a.name for a in fused.accumulators if a.monoid == "sum"}
     results = {name for name, e in fused.epilogue if isinstance(e, Ref) and e.name in masses}
 
     def guard(e: Expr) -> Expr | None:
         if isinstance(e, Op) and e.fn == "div" and isinstance(e.args[1], Ref) and e.args[1].name in masses | results:
-            return select(np.equal(e.args[1], 0.0), 0.0, e)
+            return select(op("eq", e.args[1], 0.0), 0.0, e)
         return None
 
     outs = tuple(replace(o, expr=rewrite(o.expr, guard)) for o in fused.cascade.outs)
@@ -127,11 +140,15 @@ def compute_dtype(cascade: Cascade, options: Options) -> str:
     compared (float32 holds them only up to 2^24), or when asked for; else float32."""
     if options.numerics == "reference" or options.acc_dtype == "float64":
         return "float64"
-    dtypes = [numpy_dtype(x.dtype) for x in (*cascade.tensors, *cascade.outs)]
+    dtypes = [numpy_dtype(t.dtype) for t in cascade.tensors] + [numpy_dtype(o.dtype) for o in cascade.outs]
     if np.dtype("float64") in dtypes or any(numpy_dtype(o.dtype).kind in "iu" for o in cascade.outs):
         return "float64"
     integers = {t.name for t in cascade.tensors if numpy_dtype(t.dtype).kind in "iu"}
-    exprs = [*(p.expr for p in cascade.producers), *(r.body for r in cascade.reductions), *(o.expr for o in cascade.outs)]
+    exprs = [
+        *(p.expr for p in cascade.producers),
+        *(r.body for r in cascade.reductions),
+        *(o.expr for o in cascade.outs),
+    ]
     return "float64" if any(integers & _loaded_as_numbers(e) for e in exprs) else "float32"
 
 

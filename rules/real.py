@@ -1,8 +1,10 @@
 """Expressions over the real numbers, evaluated with mpmath at high precision.
 
-The reference for sampling rules and for certificates. Masked elements are infinite: shifted by the extremum of nothing
-alive (as infinite as they are) they stay what they are, so that e^(x - max x) of a masked x is 0. A value is a number, or a tuple of numbers: one per element of
+The reference for sampling rules and for certificates. A value is a number, or a tuple of numbers: one per element of
 the stream. Other axes do not exist here: every element of an array obeys the same scalar equation.
+
+Masked elements are infinite: shifted by the extremum of nothing alive (as infinite as they are) they stay what they
+are, so that e^(x - max x) of a masked x is 0.
 """
 
 from __future__ import annotations

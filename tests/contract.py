@@ -38,6 +38,8 @@ def assert_contract(actual: Any, fn: Callable[..., Any], *args: Any, condition: 
     own = np.abs(careful.astype(np.longdouble) - wanted)[finite]
     own = own[np.isfinite(own)]
     scale = np.abs(wanted[finite])
-    allowed = 4 * (own.max() if own.size else 0) + c * np.finfo(actual.dtype).eps * condition * np.maximum(scale, scale.max())
+    allowed = 4 * (own.max() if own.size else 0) + c * np.finfo(actual.dtype).eps * condition * np.maximum(
+        scale, scale.max()
+    )
     worst = np.argmax(error - allowed)
     assert error[worst] <= allowed[worst], f"error {error[worst]:.3g}, allowed {allowed[worst]:.3g}"

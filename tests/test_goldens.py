@@ -1,4 +1,7 @@
-"""Golden files: what every level prints for five cascades, on a fixed machine profile. `pytest --accept` rewrites them."""
+"""Golden files: what every level prints for five cascades, on a fixed machine profile.
+
+`pytest --accept` rewrites them.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

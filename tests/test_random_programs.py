@@ -20,7 +20,8 @@ def inputs(seed, n, rows=3):
 def close(got, want, what):
     for g, w in zip(got, want, strict=True):
         scale = np.abs(w).max(initial=1.0)
-        np.testing.assert_allclose(np.asarray(g, float), np.asarray(w, float), rtol=1e-9, atol=1e-10 * scale, err_msg=what)
+        got_, want_ = np.asarray(g, float), np.asarray(w, float)
+        np.testing.assert_allclose(got_, want_, rtol=1e-9, atol=1e-10 * scale, err_msg=what)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -66,5 +67,6 @@ def test_the_grammar_reaches_long_chains_and_refusals():
 
 def derivations(seed):
     program = generate(seed)
-    term = pipeline.term_step(pipeline.trace_step(program.fn, {n: rf.spec(a.shape) for n, a in inputs(seed, 5).items()}, "p"))
+    specs = {n: rf.spec(a.shape) for n, a in inputs(seed, 5).items()}
+    term = pipeline.term_step(pipeline.trace_step(program.fn, specs, "program"))
     return [pipeline.fusion_step(c, pipeline.Options()) for c in pipeline.partition_step(term).cascades]

@@ -34,7 +34,9 @@ def as_array(value: Any, where: str) -> Array:
         naming `where`, for anything that is neither an array, a nested list of numbers, nor a number.
     """
     if isinstance(value, (bool, int, float)):
-        return np.asarray(value, bool if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64)
+        return np.asarray(
+            value, bool if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64
+        )
     if isinstance(value, (list, tuple)):
         value = np.asarray(value)
     if not isinstance(value, (np.ndarray, np.generic)):
@@ -73,7 +75,9 @@ class Fused:
         self._lock = threading.RLock()
         for name, p in self._signature.parameters.items():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                raise TypeError(f"rf.fuse: parameter *{name} of {fn.__name__} has no fixed arguments; name each argument")
+                raise TypeError(
+                    f"rf.fuse: parameter *{name} of {fn.__name__} has no fixed arguments; name each argument"
+                )
         unknown = self._static - set(self._signature.parameters)
         if unknown:
             raise TypeError(f"rf.fuse: static_argnames {sorted(unknown)} are no parameters of {fn.__name__}")
@@ -174,11 +178,31 @@ class Fused:
 
 
 @overload
-def fuse(fn: Callable[..., Any]) -> Fused: ...
+def fuse(
+    fn: Callable[..., Any],
+    *,
+    target: str | None = ...,
+    numerics: str = ...,
+    allow: Sequence[str] = ...,
+    rules: RuleSet | None = ...,
+    require: str | None = ...,
+    empty: str = ...,
+    acc_dtype: str | None = ...,
+    static_argnames: str | Sequence[str] = ...,
+) -> Fused: ...
 @overload
-def fuse(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], Fused]: ...
-@overload
-def fuse(fn: Callable[..., Any], **options: Any) -> Fused: ...
+def fuse(
+    fn: None = None,
+    *,
+    target: str | None = ...,
+    numerics: str = ...,
+    allow: Sequence[str] = ...,
+    rules: RuleSet | None = ...,
+    require: str | None = ...,
+    empty: str = ...,
+    acc_dtype: str | None = ...,
+    static_argnames: str | Sequence[str] = ...,
+) -> Callable[[Callable[..., Any]], Fused]: ...
 def fuse(
     fn: Callable[..., Any] | None = None,
     *,
@@ -194,7 +218,8 @@ def fuse(
     """Compile a plain NumPy function; works as a decorator with or without arguments.
 
     The function is run once with recording arrays for each kind of arguments (dtypes, ranks, dimensions of size 1);
-    its reductions are fused, emitted, compiled and cached. Lengths are run-time arguments: a new length compiles nothing.
+    its reductions are fused, emitted, compiled and cached. Lengths are run-time arguments:
+    a new length compiles nothing.
 
     Parameters
     ----------

@@ -70,8 +70,13 @@ class Lowered:
     @cached_property
     def _shapes(self) -> dict[str, Array]:
         """An array for every argument: the given one, or a stand-in of the shape of its spec."""
-        lengths = {name: [n if isinstance(n, int) else DEFAULT_LENGTH for n in s.shape] for name, s in self._specs.items()}
-        return {n: stand_in(lengths[n], s.dtype) if n not in self._arrays else self._arrays[n] for n, s in self._specs.items()}
+        lengths = {
+            name: [n if isinstance(n, int) else DEFAULT_LENGTH for n in s.shape] for name, s in self._specs.items()
+        }
+        return {
+            n: stand_in(lengths[n], s.dtype) if n not in self._arrays else self._arrays[n]
+            for n, s in self._specs.items()
+        }
 
     @cached_property
     def sizes(self) -> dict[str, int]:

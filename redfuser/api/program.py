@@ -64,6 +64,7 @@ class Piece:
     def __post_init__(self) -> None:
         self.inputs = tuple(t.name for t in self.cascade.tensors)
         self.outputs = tuple(self.cascade.outs)
+        self.axes = (*(t.axes for t in self.cascade.tensors), *(o.axes for o in self.cascade.outs))
         self.needs_elements = tuple(r.name for r in self.cascade.reductions if r.monoid in ("max", "min"))
 
 
@@ -201,7 +202,7 @@ class Program:
     def built(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
         """The kernel for these layouts and static lengths; built when there is none yet."""
         c = piece.cascade
-        layouts = tuple(contiguous_axis(a, t.axes) for a, t in zip((*inputs, *outs), (*c.tensors, *c.outs), strict=True))
+        layouts = tuple([contiguous_axis(a, axes) for a, axes in zip((*inputs, *outs), piece.axes, strict=True)])
         for built in piece.kernels.get(layouts, ()):
             if built.serves(sizes):
                 return built

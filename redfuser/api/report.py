@@ -43,12 +43,14 @@ def _correction_text(fused: FusedCascade, a: Accumulator, old: str, new: str) ->
 
 def update_text(fused: FusedCascade, a: Accumulator) -> str:
     """How one chunk of the stream changes an accumulator."""
-    chunk = str(rewrite(a.body, lambda e: Var(e.name + "_new") if isinstance(e, Ref) and _loop_value(fused, e) else None))
+    chunk = str(
+        rewrite(a.body, lambda e: Var(e.name + "_new") if isinstance(e, Ref) and _loop_value(fused, e) else None)
+    )
     return _combined(a.monoid, _correction_text(fused, a, "_old", "_new"), f"{a.monoid}_{fused.cascade.axis}({chunk})")
 
 
 def _loop_value(fused: FusedCascade, e: Ref) -> bool:
-    return any(e.name == x.name for x in (*fused.accumulators, *fused.dependencies))
+    return e.name in {a.name for a in fused.accumulators} | {d.name for d in fused.dependencies}
 
 
 def merge_text(fused: FusedCascade, a: Accumulator) -> str:

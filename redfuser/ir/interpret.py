@@ -21,7 +21,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(name)
 
 
@@ -52,8 +53,14 @@ class Evaluator:
     first (float64 or longdouble for a reference); otherwise NumPy's own promotion applies.
     """
 
-    def __init__(self, axes: Iterable[str], sizes: Mapping[str, int], arrays: Arrays, tensors: Iterable[Tensor],
-                 dtype: Any = None) -> None:
+    def __init__(
+        self,
+        axes: Iterable[str],
+        sizes: Mapping[str, int],
+        arrays: Arrays,
+        tensors: Iterable[Tensor],
+        dtype: Any = None,
+    ) -> None:
         self.order = {a: i for i, a in enumerate(axes)}
         self.sizes = sizes
         self.dtype = dtype
@@ -90,7 +97,9 @@ class Evaluator:
         if isinstance(e, Const):
             value = e.value
             if isinstance(value, Fraction):
-                value = float(value) if self.dtype is None else self.dtype(value.numerator) / self.dtype(value.denominator)
+                value = (
+                    float(value) if self.dtype is None else self.dtype(value.numerator) / self.dtype(value.denominator)
+                )
             elif isinstance(value, float) and self.dtype is not None:
                 value = self.dtype(value)
             return value
@@ -102,7 +111,7 @@ class Evaluator:
                 array = array.astype(self.dtype)
             return self._aligned_any(array, tuple(a for a in e.axes if isinstance(a, str)))
         if isinstance(e, Ref):
-            axes, array = self.values[e.name]
+            _, array = self.values[e.name]
             return self._aligned_any(array, e.axes)
         if isinstance(e, Idx):
             return self.align(np.arange(self.size(e.axis)), (e.axis,))

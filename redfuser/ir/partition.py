@@ -234,7 +234,7 @@ def absorb_elementwise(
 
 
 def _images(e: Expr, p: Let, results: set[str]) -> Iterator[Expr]:
-    """The largest subexpressions that read producer `p`, no result of the cascade, and have no axis beyond those of `p`."""
+    """The largest subexpressions that read producer `p`, no result of the cascade, and have no axis beyond its own."""
     names = {x.name for x in distinct(e) if isinstance(x, Ref)}
     if p.name not in names:
         return

@@ -148,13 +148,14 @@ def check_expr(e: Expr, where: str, axes: frozenset[str], tensors: dict[str, Ten
 
 
 def check_term(t: Term) -> None:
-    """Raise CheckError unless names are bound once and before use, axes are declared, and lets hold at most one Reduce."""
+    """Raise CheckError unless names are bound once, before use, over declared axes, and every Reduce is a let itself."""
     axes = frozenset(a.name for a in t.axes)
     tensors = {x.name: x for x in t.tensors}
     known: dict[str, int] = {}
     if len(tensors) != len(t.tensors):
         raise CheckError("a tensor name is bound twice")
-    for x in (*t.lets, *t.outs):
+    definitions: list[Let | Out] = [*t.lets, *t.outs]
+    for x in definitions:
         where = f"term {t.name}, {x.name}"
         if x.name in known or (isinstance(x, Let) and x.name in tensors):
             raise CheckError(f"{where}: bound twice")

@@ -12,7 +12,6 @@ from contract import assert_contract
 import redfuser as rf
 from redfuser import rules
 
-
 Verdict = rf.Verdict
 DTYPES = ("float32", "float64")
 SHAPES = ((4, 9), (3, 5, 17), (2, 3, 4, 33))
@@ -90,7 +89,7 @@ def test_attention_has_the_textbook_accumulators():
 def test_variance_has_the_centred_update():
     report = fused("variance").explain(rf.spec((64, 1000), "float32"))
     assert report.verdict == Verdict.FUSIBLE
-    squares = [text for name, text in report.update.items() if "count" in text and "**" in text or "*" in text]
+    squares = [text for name, text in report.update.items() if ("count" in text and "**" in text) or "*" in text]
     assert any("_old - " in text and "count_old" in text for text in squares), report.update
 
 
@@ -101,7 +100,7 @@ def test_mean_absolute_deviation_is_refused_with_its_stage_and_still_right():
     assert report.verdict == Verdict.NOT_FUSIBLE
     assert (report.passes, report.passes_before) == (2, 2)
     [refusal] = report.cascades[0].refusals
-    assert refusal.stage in {name for name in report.cascades[0].epilogue}
+    assert refusal.stage in set(report.cascades[0].epilogue)
     assert "abs" in refusal.reason
     assert f.stats.interpreter_runs == 0
 
@@ -291,13 +290,16 @@ def test_the_same_bits_on_repeat():
         np.testing.assert_array_equal(f(q, k, v), first)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"target": "fortran"}, "target='fortran' is not one of"),
-    ({"numerics": "sloppy"}, "numerics='sloppy'"),
-    ({"empty": "one"}, "empty='one'"),
-    ({"require": "two-pass"}, "require='two-pass'"),
-    ({"acc_dtype": "float16"}, "acc_dtype='float16'"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "fortran"}, "target='fortran' is not one of"),
+        ({"numerics": "sloppy"}, "numerics='sloppy'"),
+        ({"empty": "one"}, "empty='one'"),
+        ({"require": "two-pass"}, "require='two-pass'"),
+        ({"acc_dtype": "float16"}, "acc_dtype='float16'"),
+    ],
+)
 def test_unknown_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         rf.fuse(F.softmax, **options)
@@ -306,7 +308,7 @@ def test_unknown_options_are_named(options, message):
 def test_wrong_arguments_are_named():
     f = fused("attention")
     q, k, v = qkv((), 5, 9, 8, "float64")
-    with pytest.raises(rf.errors.ShapeError, match="9|10"):
+    with pytest.raises(rf.errors.ShapeError, match=r"9|10"):
         f(q, k, normal(10, 8))
     with pytest.raises(rf.errors.DTypeError, match="argument 'q'"):
         f(q.astype(object), k, v)

@@ -9,7 +9,6 @@ from contract import assert_contract
 
 import redfuser as rf
 
-
 ROWS = ("softmax", "logsumexp", "variance", "layernorm", "entropy")
 SIZES = (1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 127, 128, 129, 257, 1009)
 
@@ -147,7 +146,9 @@ def attention_arguments(name, n, m, d, dtype="float32", batch=(2,)):
     return args
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 7), (7, 1), (6, 16), (5, 17), (13, 255), (97, 257), (96, 256), (31, 513)])
+@pytest.mark.parametrize(
+    ("n", "m"), [(1, 1), (1, 7), (7, 1), (6, 16), (5, 17), (13, 255), (97, 257), (96, 256), (31, 513)]
+)
 @pytest.mark.parametrize("name", ATTENTION)
 def test_attention_lengths(name, n, m):
     if name == "causal_attention":

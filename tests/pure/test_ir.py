@@ -75,7 +75,7 @@ def test_text_has_minimal_parentheses():
 
 
 def test_an_expression_has_no_truth_value():
-    with pytest.raises(TraceError, match="np.where"):
+    with pytest.raises(TraceError, match=r"np\.where"):
         bool(x < y)
 
 

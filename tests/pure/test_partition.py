@@ -89,7 +89,8 @@ def test_what_every_use_does_to_a_producer_is_computed_once() -> None:
         return p / p.sum(-1, keepdims=True) @ v
 
     shapes = [(4, 3), (7, 3), (7, 2), (4, 7)]
-    [c] = partition(lower(trace(masked, [Spec(s, "bool" if i == 3 else "float64") for i, s in enumerate(shapes)]))).cascades
+    specs = [Spec(s, "bool" if i == 3 else "float64") for i, s in enumerate(shapes)]
+    [c] = partition(lower(trace(masked, specs))).cascades
     [score] = c.producers
     assert str(score.expr).startswith("select(mask[i,n], ")
     assert "* 0.3, -inf)" in str(score.expr)
