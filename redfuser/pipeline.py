@@ -120,7 +120,8 @@ def fused_of(cascade: Cascade, derivation: Derivation | None, options: Options) 
 def zero_empty_quotients(fused: FusedCascade) -> FusedCascade:
     """`empty="zero"`: a quotient whose divisor is a sum over no live element (it is 0) gives 0 instead of NaN.
 
-    One switch for every quotient: the divisor must be a `sum` accumulator itself (a mass, a count). Applied to the epilogue and to outputs, never inside the loop.
+    One switch for every quotient: the divisor must be a `sum` accumulator itself (a mass, a count). Applied to the
+    epilogue and to outputs, never inside the loop.
     """
     masses = {a.name for a in fused.accumulators if a.monoid == "sum"}
     results = {name for name, e in fused.epilogue if isinstance(e, Ref) and e.name in masses}

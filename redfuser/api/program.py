@@ -182,8 +182,8 @@ class Program:
             return
         if any(all(sizes[base_axis(a)] for a in o.axes) for o in piece.outputs):
             raise ShapeError(
-                f"{piece.needs_elements[0]} is the maximum or minimum over axis {axis}, which has length 0: there is no "
-                "such value (NumPy raises too); pass at least one element"
+                f"{piece.needs_elements[0]} is the maximum or minimum over axis {axis}, which has length 0: there is "
+                "no such value (NumPy raises too); pass at least one element"
             )
 
     def _run_piece(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> None:

@@ -62,6 +62,8 @@ def show_derivation(output: Console, done: Comparison) -> None:
         "kernels": "\n".join(map(kernel_line, report.kernels)),
     }
     facts = fact_table()
+    shapes = ", ".join("x".join(map(str, s)) or "scalar" for s in done.shapes)
+    rows["arguments"] = shapes
     for name, text in rows.items():
         if text:
             facts.add_row(name, Text(text))
@@ -72,14 +74,13 @@ def show_derivation(output: Console, done: Comparison) -> None:
 
 def show_times(output: Console, comparisons: Iterable[Comparison]) -> None:
     """Time and error of every function beside NumPy's."""
-    columns = ("first ms", "NumPy ms", "redfuser ms", "ratio", "NumPy error", "redfuser error")
-    times = table("function", "shapes", *columns, numbers=columns, whole=("function", *columns))
+    columns = ("first\nms", "NumPy\nms", "fused\nms", "\nratio", "NumPy\nerror", "fused\nerror")
+    times = table("\nfunction", *columns, numbers=columns, whole=("\nfunction", *columns))
     for c in comparisons:
-        shapes = " ".join("x".join(map(str, s)) for s in c.shapes)
         spent = (c.first_call, c.numpy_time, c.fused_time)
         first, plain, fused = (f"{1e3 * t:.{d}f}" for t, d in zip(spent, (0, 3, 3), strict=True))
         errors = (f"{c.numpy_error:.1e}", f"{c.fused_error:.1e}")
-        times.add_row(c.name, shapes, first, plain, fused, f"{c.ratio:.2f}", *errors)
+        times.add_row(c.name, first, plain, fused, f"{c.ratio:.2f}", *errors)
     output.print()
     output.print(heading("Time of the first call, then medians of alternating calls. Error against float64, relative."))
     output.print(times)

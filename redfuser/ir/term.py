@@ -148,7 +148,7 @@ def check_expr(e: Expr, where: str, axes: frozenset[str], tensors: dict[str, Ten
 
 
 def check_term(t: Term) -> None:
-    """Raise CheckError unless names are bound once, before use, over declared axes, and every Reduce is a let itself."""
+    """Raise CheckError unless names are bound once, before use, over declared axes; every Reduce is a let itself."""
     axes = frozenset(a.name for a in t.axes)
     tensors = {x.name: x for x in t.tensors}
     known: dict[str, int] = {}
