@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +68,20 @@ class Piece:
         self.needs_elements = tuple(r.name for r in self.cascade.reductions if r.monoid in ("max", "min"))
 
 
+@dataclass(frozen=True)
+class Step:
+    """One kernel of a call that can be repeated: what to run, and (name, shape, dtype) of the outputs to make."""
+
+    piece: Piece
+    built: Built
+    call: Callable[[list[Array]], None]
+    outputs: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
+
+
+MOST_LAYOUTS = 256
+"""Combinations of shapes and strides whose calls a program remembers."""
+
+
 def contiguous_axis(array: Array, axes: tuple[str, ...]) -> str | None:
     """The axis whose neighbours lie side by side in memory; the last one where several or none would do."""
     for axis, n, stride in zip(reversed(axes), reversed(array.shape), reversed(array.strides), strict=True):
@@ -92,6 +106,7 @@ class Program:
         self.partition: Partition = pipeline.partition_step(self.term)
         self.pieces = tuple(self._piece(c) for c in self.partition.cascades)
         self.lock = threading.RLock()
+        self._steps: dict[tuple[Any, ...], tuple[Step, ...]] = {}
         dtypes = {t.name: numpy_dtype(t.dtype) for t in self.term.tensors}
         self._inputs = tuple(
             (name, _drop_units(n.shape), dtypes[name]) for name, n in traced.inputs().items() if name in dtypes
@@ -145,7 +160,8 @@ class Program:
         return axis_sizes(self.term.tensors, tensors, {a.name: a.size for a in self.term.axes})
 
     def run(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run all kernels. `outs` holds the caller's arrays for outputs (without dimensions of size 1), by name.
+        """Run all kernels; the outputs are among the arrays returned by name. `outs` holds the caller's arrays for
+        outputs (without dimensions of size 1).
 
         Raises
         ------
@@ -155,9 +171,12 @@ class Program:
             when the workspace of a kernel cannot be allocated.
         """
         values = self.tensors(arguments)
+        layout = tuple([(a.shape, a.strides, a.flags.aligned) for a in values.values()])
+        steps = () if outs else self._steps.get(layout, ())
+        if steps:
+            return self._repeat(steps, values)
         sizes = self.sizes(values)
-        wanted = {o.name for o in self.term.outs}
-        results: dict[str, Array] = {}
+        repeated: list[Step] = []
         for piece in self.pieces:
             self._refuse_empty(piece, sizes)
             made = []
@@ -169,12 +188,35 @@ class Program:
                 elif array.shape != shape:
                     raise ShapeError(f"out= array for {o.name} has shape {array.shape}, the result has {shape}")
                 made.append(array)
-            self._run_piece(piece, [values[n] for n in piece.inputs], made, sizes)
-            for o, array in zip(piece.outputs, made, strict=True):
-                (results if o.name in wanted else values)[o.name] = array
-                if o.name in wanted:
-                    values[o.name] = array
-        return results
+            inputs = [values[n] for n in piece.inputs]
+            built = self._run_piece(piece, inputs, made, sizes)
+            call = None if built.compiled is None else built.compiled.repeatable(inputs, made, sizes)
+            if call is not None:
+                repeated.append(
+                    Step(
+                        piece,
+                        built,
+                        call,
+                        tuple((o.name, a.shape, a.dtype) for o, a in zip(piece.outputs, made, strict=True)),
+                    )
+                )
+            values.update((o.name, a) for o, a in zip(piece.outputs, made, strict=True))
+        if not outs and len(repeated) == len(self.pieces):
+            if len(self._steps) >= MOST_LAYOUTS:
+                self._steps.clear()
+            self._steps[layout] = tuple(repeated)
+        return values
+
+    def _repeat(self, steps: tuple[Step, ...], values: dict[str, Array]) -> dict[str, Array]:
+        """The kernels of an earlier call on arrays of the same shapes and strides: nothing is left to decide."""
+        for step in steps:
+            made = [np.empty(shape, dtype) for _, shape, dtype in step.outputs]
+            step.call([*[values[n] for n in step.piece.inputs], *made])
+            for (name, _, _), array in zip(step.outputs, made, strict=True):
+                values[name] = array
+            step.built.runs += 1
+        self.stats.kernel_runs += len(steps)
+        return values
 
     def _refuse_empty(self, piece: Piece, sizes: Mapping[str, int]) -> None:
         axis = piece.cascade.axis
@@ -186,7 +228,7 @@ class Program:
                 "no such value (NumPy raises too); pass at least one element"
             )
 
-    def _run_piece(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> None:
+    def _run_piece(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
         built = self.built(piece, inputs, outs, sizes)
         if built.compiled is None:
             from redfuser.codegen import run_kernel
@@ -198,6 +240,7 @@ class Program:
             built.compiled.run(inputs, outs, sizes)
             self.stats.kernel_runs += 1
         built.runs += 1
+        return built
 
     def built(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
         """The kernel for these layouts and static lengths; built when there is none yet."""

@@ -178,25 +178,50 @@ class CompiledKernel:
                     raise ShapeError(f"outputs {other!r} and {name!r} share memory; pass separate arrays")
 
     def _call(self, arrays: Sequence[Array], sizes: Mapping[str, int], threads: int | None) -> None:
-        work = 0
-        pointers, strides = [], []
-        for array in arrays:
-            work += array.size
-            pointers.append(array.__array_interface__["data"][0])
-            itemsize = array.itemsize
-            strides += [s // itemsize for s in array.strides]
+        Call(self, arrays, sizes, threads)(arrays)
+
+    def repeatable(self, arrays: Sequence[Array], outs: Sequence[Array], sizes: Mapping[str, int]) -> Call | None:
+        """The call of `run` on these arrays, for others of the same dtypes, shapes, strides and alignment.
+
+        None when `run` has to copy one of them. The caller answers for outputs that share memory with nothing else.
+        """
+        io = [*arrays, *outs]
+        ports = [*self._inputs, *self._outputs]
+        if not all(p.direct(a) for p, a in zip(ports, io, strict=True)):
+            return None
+        return Call(self, io, sizes, None)
+
+
+class Call:
+    """A kernel with its sizes, strides and number of threads fixed; only the addresses of the arrays are open."""
+
+    __slots__ = ("_data_type", "_entry", "_kernel", "_runtime", "_sizes", "_strides", "_threads", "lengths")
+
+    def __init__(
+        self, kernel: CompiledKernel, arrays: Sequence[Array], sizes: Mapping[str, int], threads: int | None
+    ) -> None:
+        work = sum([a.size for a in arrays])
         if threads is None:
-            threads = self.threads if work * self._weight >= SERIAL_ELEMENTS else 1
-        status = self._entry(
-            self._data_type(*pointers),
-            self._size_type(*[sizes[a] for a in self.kernel.sizes]),
-            self._stride_type(*strides),
-            threads,
-            self._runtime,
-        )
-        if status:
+            threads = kernel.threads if work * kernel._weight >= SERIAL_ELEMENTS else 1
+        self._kernel = kernel
+        self._entry, self._runtime, self._data_type = kernel._entry, kernel._runtime, kernel._data_type
+        self._sizes = kernel._size_type(*[sizes[a] for a in kernel.kernel.sizes])
+        self._strides = kernel._stride_type(*[s // a.itemsize for a in arrays for s in a.strides])
+        self._threads = threads
+        self.lengths = dict(sizes)
+
+    def __call__(self, arrays: Sequence[Array]) -> None:
+        """Run on inputs, then outputs.
+
+        Raises
+        ------
+        MemoryError
+            when the workspace cannot be allocated; the outputs are untouched.
+        """
+        pointers = [a.__array_interface__["data"][0] for a in arrays]
+        if self._entry(self._data_type(*pointers), self._sizes, self._strides, self._threads, self._runtime):
             raise MemoryError(
-                f"kernel {self.kernel.name} could not allocate its workspace for sizes {dict(sizes)}; "
+                f"kernel {self._kernel.kernel.name} could not allocate its workspace for sizes {self.lengths}; "
                 "free memory or use fewer threads"
             )
 
