@@ -90,6 +90,7 @@ def find_corrections(search: Search, model: Model, sweep: Sweep, stage: str, goa
     known = set(model.accumulators)
     trial.accumulators += [g for g in goals if g not in trial.accumulators]
     versions = Versions(trial, model.locations)
+    open_: list[str] = []
     for _ in range(MOST_NEW_ACCUMULATORS):
         open_ = [k for k in trial.accumulators
                  if k not in trial.corrections and versions.changes(model.accumulators[k].body)]

@@ -46,8 +46,8 @@ def axes(names: str) -> Any:
     words = names.replace(",", " ").split()
     if not words or len(set(words)) < len(words) or not all(w.isidentifier() for w in words):
         raise ShapeError(f"argument 'names' is {names!r}; give different names separated by blanks, like \"n d\"")
-    made = tuple(map(Axis, words))
-    return made if len(made) > 1 else made[0]
+    first, *others = map(Axis, words)
+    return (first, *others) if others else first
 
 
 def tensor(name: str, *where: Axis) -> Load:

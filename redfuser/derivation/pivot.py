@@ -5,6 +5,9 @@ digits when the data sit far from zero. Let p be the first element. Then x - b =
 formula b computed from shifted data, because a location moves with the data: b(x + c) = b(x) + c for every c. That
 property is tested numerically in high precision (never read off a name), and the certificate checks the result.
 
+The data may be any expression that reads inputs only (x, 0.5 x, x + y). It is a unit for the algebra: were it looked
+into, sum (0.5 x - b)^2 would be expanded into raw sums of squares, which cancel.
+
 The rewritten cascade has a stage `first` for the pivot, a producer for the shifted data, and shifted twins of the
 reductions that b reads. p changes in a merge, so it is telescoped like any dependency.
 """
@@ -20,11 +23,14 @@ from redfuser.derivation.accumulate import Location, Model
 from redfuser.derivation.sample import Sampler, Stream, evaluate_results
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.ir import (
+    OPS,
     Cascade,
+    Cast,
     Expr,
     Let,
     Load,
     Op,
+    Reduce,
     Reduction,
     Ref,
     children,
@@ -44,9 +50,9 @@ EQUAL = 1e-25
 
 @dataclass
 class Shift:
-    """One shifted input: its load, the pivot, the producer of the shifted data, and b -> b'."""
+    """Shifted data: their expression, the pivot, the producer of the shifted data, and b -> b'."""
 
-    load: Load
+    data: Expr
     pivot: Ref
     shifted: Ref
     locations: dict[Expr, Expr] = field(default_factory=dict)
@@ -59,78 +65,97 @@ class Pivoted:
 
     cascade  what to derive from
     opaque   producers that the choice of accumulators must not look into
+    data     expressions that are units for the algebra: what something is subtracted from, shifted or not
     outs     the definition, its outputs rewritten on shifted data
     shifts   what was shifted
     """
 
     cascade: Cascade
     opaque: frozenset[str]
+    data: frozenset[Expr]
     outs: Cascade
     shifts: tuple[Shift, ...]
 
 
 def pivot(cascade: Cascade) -> Pivoted | None:
-    """The cascade on shifted data; None when no location is subtracted from any input."""
-    shifts = [s for load in _candidates(cascade) if (s := _shift(cascade, load)) is not None]
-    if not shifts:
+    """The cascade on shifted data; None when nothing would change: no location is subtracted from any data."""
+    candidates = _candidates(cascade)
+    taken = {*(t.name for t in cascade.tensors), *(p.name for p in cascade.producers),
+             *(r.name for r in cascade.reductions)}
+    shifts = [s for data, values in candidates.items() if (s := _shift(cascade, data, values, taken)) is not None]
+    if not shifts and all(isinstance(data, Load) for data in candidates):
         return None
     reductions: list[Reduction] = []
     for s in shifts:
-        finite = select(op("eq", s.load - s.load, 0), s.load, 0)  # an infinite pivot would spoil every element
+        finite = select(op("eq", s.data - s.data, 0), s.data, 0)  # an infinite pivot would spoil every element
         reductions.append(Reduction(s.pivot.name, "first", finite, s.pivot.axes))
     for r in cascade.reductions:
         body = _rewritten(r.body, shifts)
         for s in shifts:
             if r.name in s.twins:
                 reductions.append(Reduction(s.twins[r.name], r.monoid, _twin(r.body, s), r.axes))
-                body = substitute(body, {s.load: s.shifted + s.pivot})
+                body = substitute(body, {s.data: s.shifted + s.pivot})
         reductions.append(replace(r, body=body))
-    producers = tuple(Let(s.shifted.name, s.shifted.axes, s.load - s.pivot) for s in shifts)
+    producers = tuple(Let(s.shifted.name, s.shifted.axes, s.data - s.pivot) for s in shifts)
     outs = tuple(replace(o, expr=_inlined(_rewritten(o.expr, shifts), shifts)) for o in cascade.outs)
     inner = replace(cascade, producers=(*cascade.producers, *producers), reductions=tuple(reductions), outs=())
-    return Pivoted(inner, frozenset(s.shifted.name for s in shifts), replace(cascade, outs=outs), tuple(shifts))
+    opaque = frozenset(s.shifted.name for s in shifts)
+    return Pivoted(inner, opaque, frozenset(candidates), replace(cascade, outs=outs), tuple(shifts))
 
 
-def _differences(e: Expr, axis: str) -> Iterator[tuple[Load, Expr]]:
-    """(x, b) of every difference x - b of an input along the stream and a stream-free value that reads results."""
+def _differences(e: Expr, axis: str) -> Iterator[tuple[Expr, Expr]]:
+    """(x, b) of every difference x - b or b - x of data and a stream-free value that reads results."""
     for x in walk(e):
-        if isinstance(x, Op) and x.fn == "sub" and isinstance(x.args[0], Load) and axis in x.args[0].axes:
-            b = x.args[1]
-            if refs(b) and axis not in free_axes(b):
-                yield x.args[0], b
+        if isinstance(x, Op) and x.fn == "sub":
+            for data, b in (x.args, x.args[::-1]):
+                if refs(b) and axis not in free_axes(b) and _is_data(data, axis):
+                    yield data, b
 
 
-def _candidates(cascade: Cascade) -> dict[Load, set[Expr]]:
+def _is_data(e: Expr, axis: str) -> bool:
+    """Whether an expression is data along the stream: numbers computed from nothing but inputs."""
+    number = isinstance(e, (Load, Cast)) or (isinstance(e, Op) and OPS[e.fn].kind not in ("compare", "logic"))
+    parts = set(walk(e))
+    return (number and axis in free_axes(e) and not any(isinstance(x, (Ref, Reduce)) for x in parts)
+            and any(isinstance(x, Load) for x in parts))
+
+
+def _candidates(cascade: Cascade) -> dict[Expr, set[Expr]]:
+    """Data -> the values that are subtracted from them."""
     assert cascade.axis is not None
-    found: dict[Load, set[Expr]] = {}
+    found: dict[Expr, set[Expr]] = {}
     results = {r.name for r in cascade.reductions}
     for e in (*(r.body for r in cascade.reductions), *(o.expr for o in cascade.outs)):
         for x, b in _differences(e, cascade.axis):
-            if refs(b) <= results and all(isinstance(a, str) for a in x.axes):
+            if refs(b) <= results:
                 found.setdefault(x, set()).add(b)
     return found
 
 
-def _shift(cascade: Cascade, load: Load) -> Shift | None:
-    """The shift of one input, with the locations that were confirmed numerically."""
-    taken = {*(t.name for t in cascade.tensors), *(p.name for p in cascade.producers),
-             *(r.name for r in cascade.reductions)}
-    axes = tuple(a for a in load.axes if a != cascade.axis)
-    shift = Shift(load, Ref(_fresh(f"{load.tensor}_pivot", taken), axes),  # type: ignore[arg-type]
-                  Ref(_fresh(f"{load.tensor}_shifted", taken), load.axes))  # type: ignore[arg-type]
-    moving = _Movement(cascade, load)
-    for b in sorted(_candidates(cascade)[load], key=str):
-        names = [r.name for r in cascade.reductions if r.name in refs(b) and moving.moves(Ref(r.name, r.axes))]
-        sums = [n for n in names if cascade.reduction(n).monoid == "sum"]
-        plain = all(not refs(cascade.reduction(n).body) & set(names) for n in names)
-        if not sums or not plain or not moving.is_location(b):
-            continue
-        for n in names:
-            shift.twins.setdefault(n, _fresh(f"{n}_shifted", taken))
-        moved = [x for x in walk(b) if isinstance(x, Ref) and x.name in names]
-        twins: dict[Expr, Expr] = {x: Ref(shift.twins[x.name], x.axes) for x in moved}
+def _shift(cascade: Cascade, data: Expr, values: set[Expr], taken: set[str]) -> Shift | None:
+    """The shift of data, with those of the values subtracted from them that were confirmed to be locations."""
+    moving = _Movement(cascade, data)
+    locations: dict[Expr, list[Reduction]] = {}
+    for b in sorted(values, key=str):
+        read = [r for r in cascade.reductions if r.name in refs(b) and moving.moves(Ref(r.name, r.axes))]
+        names = {r.name for r in read}
+        plain = not any(refs(r.body) & names for r in read)
+        if plain and any(r.monoid == "sum" for r in read) and moving.is_location(b):
+            locations[b] = read
+    if not locations:
+        return None
+    name = next(x.tensor for x in walk(data) if isinstance(x, Load))
+    along = tuple(a.name for a in cascade.axes if a.name in free_axes(data))
+    axes = tuple(a for a in along if a != cascade.axis)
+    shift = Shift(data, Ref(_fresh(f"{name}_pivot", taken), axes), Ref(_fresh(f"{name}_shifted", taken), along))
+    for b, read in locations.items():
+        for r in read:
+            if r.name not in shift.twins:
+                shift.twins[r.name] = _fresh(f"{r.name}_shifted", taken)
+        twins: dict[Expr, Expr] = {x: Ref(shift.twins[x.name], x.axes) for x in walk(b)
+                                   if isinstance(x, Ref) and x.name in shift.twins}
         shift.locations[b] = substitute(b, twins)
-    return shift if shift.locations else None
+    return shift
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -141,11 +166,11 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 
 class _Movement:
-    """How results move when an input is shifted by a constant, measured on a random stream."""
+    """How results move when data are shifted by a constant, measured on a random stream."""
 
-    def __init__(self, cascade: Cascade, load: Load) -> None:
-        self.skeleton = Skeleton(cascade)
-        self.load = load
+    def __init__(self, cascade: Cascade, data: Expr) -> None:
+        self.skeleton = Skeleton(cascade, whole=frozenset((data,)))
+        self.data = data
         self.constant = 3
 
     def is_location(self, b: Expr) -> bool:
@@ -153,13 +178,13 @@ class _Movement:
         return self._moves_by(b, self.constant)
 
     def moves(self, r: Ref) -> bool:
-        """Whether a result depends on the location of the input."""
+        """Whether a result depends on the location of the data."""
         return not self._moves_by(r, 0)
 
     def _moves_by(self, e: Expr, expected: int) -> bool:
         import mpmath
 
-        unit = self.skeleton.unit(self.load).tensor
+        unit = self.skeleton.unit(self.data).tensor
         form = self.skeleton.abstract(e)
         with mpmath.workdps(DIGITS):
             for signed in (True, False):
@@ -178,23 +203,25 @@ class _Movement:
 
 
 def _rewritten(e: Expr, shifts: list[Shift]) -> Expr:
-    """x - b becomes (shifted x) - b'."""
+    """x - b becomes (shifted x) - b', and b - x becomes b' - (shifted x)."""
     if isinstance(e, Op) and e.fn == "sub":
         for s in shifts:
-            if e.args[0] == s.load and e.args[1] in s.locations:
-                return s.shifted - s.locations[e.args[1]]
+            for x, b in (e.args, e.args[::-1]):
+                if x == s.data and b in s.locations:
+                    parts = s.shifted, s.locations[b]
+                    return op("sub", *(parts if x is e.args[0] else parts[::-1]))
     new = tuple(_rewritten(c, shifts) for c in children(e))
     return with_children(e, new)
 
 
 def _twin(body: Expr, s: Shift) -> Expr:
     """The body of a reduction on shifted data."""
-    return substitute(body, {s.load: s.shifted})
+    return substitute(body, {s.data: s.shifted})
 
 
 def _inlined(e: Expr, shifts: list[Shift]) -> Expr:
     """Outputs read the input and the pivot: the producer of the shifted data does not exist outside the loop."""
-    return substitute(e, {s.shifted: s.load - s.pivot for s in shifts})
+    return substitute(e, {s.shifted: s.data - s.pivot for s in shifts})
 
 
 def add_locations(model: Model, cascade: Cascade, shifts: tuple[Shift, ...]) -> None:
@@ -206,7 +233,7 @@ def add_locations(model: Model, cascade: Cascade, shifts: tuple[Shift, ...]) -> 
             name = form.name if isinstance(form, Ref) else next(
                 (n for n, e in model.dependencies.items() if e == form), None)
             if name is not None:
-                location = Location(convert(s.load), s.pivot, model.symbol(name), convert(b))
+                location = Location(convert(s.data), s.pivot, model.symbol(name), convert(b))
                 model.locations[location.name] = location
         for name in s.twins:
             r = cascade.reduction(name)

@@ -76,7 +76,7 @@ class Symbols:
 
     def _op(self, fn: str, args: list[Any]) -> Any:
         sp = self.sp
-        a, b = (*args, None, None)[:2]
+        a, b = args[0], args[-1]
         if fn in ("add", "sub", "mul", "div", "pow"):
             return {"add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "div": lambda: a / b,
                     "pow": lambda: a**b}[fn]()

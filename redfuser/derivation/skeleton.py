@@ -54,13 +54,15 @@ class Skeleton:
     """A cascade's stages in skeleton form, and the table that leads back.
 
     `state`: further names (accumulators, dependencies) that count as earlier results, with their axes. `opaque`:
-    producers that are units although they read results; `look_into` replaces them by what they are. `fine`: look into
-    selections, comparisons and casts as well, so that two ways of writing one expression have the same units.
+    producers that are units although they read results; `look_into` replaces them by what they are. `whole`:
+    expressions that are units although they are plain arithmetic of inputs. `fine`: look into selections, comparisons
+    and casts as well, so that two ways of writing one expression have the same units.
     """
 
     cascade: Cascade
     state: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     opaque: frozenset[str] = frozenset()
+    whole: frozenset[Expr] = frozenset()
     fine: bool = False
     units: dict[str, Expr] = field(default_factory=dict)
     positive: list[Expr] = field(default_factory=list)
@@ -98,7 +100,7 @@ class Skeleton:
         if isinstance(e, Size) and e.axis == self.cascade.axis:
             return Size(STREAM)
         if not self.mentions(e):
-            if self._visible(e):
+            if e not in self.whole and self._visible(e):
                 return with_children(e, tuple(map(self.abstract, children(e))))
             return self.unit(e)
         if isinstance(e, Ref):
