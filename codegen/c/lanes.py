@@ -199,7 +199,8 @@ class Lanes:
 
     def _lane0(self, e: Expr) -> str:
         """Value of an integer expression in lane 0."""
-        return bare(self.scalars.integer(replace_var(e, self.var, Text(self.start))))
+        start = self.start if self.start.isidentifier() else f"({self.start})"
+        return bare(self.scalars.integer(replace_var(e, self.var, Text(start))))
 
     def _compare(self, e: Op) -> str:
         a, b = e.args

@@ -23,6 +23,9 @@ from redfuser.rules import default as default_rules
 from redfuser.rules.language import Law
 
 DEFAULT_LIMITS = Limits()
+NODES_TO_EXPLAIN = 200_000
+FEWEST_QUESTIONS = 24
+"""How long the search for the smallest rule set may take, in e-graph nodes: the same set on every machine."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Derivation:
     @cached_property
     def rules(self) -> tuple[str, ...]:
         """Names of the laws this derivation rests on: a set from which none can be dropped, unless the search for it
-        ran out of time. Found on first use."""
+        was cut short (long derivations). Found on first use."""
         if self.cascade.axis is None:
             return ()
         matched = set[str]().union(*(s.matched for s in self.timeline))
@@ -84,7 +87,8 @@ class Derivation:
 
         if not reaches(frozenset(names)):
             names = [law.name for law in self.settings.rules]
-        return smallest(names, reaches)
+        nodes = max(1, sum(s.nodes for s in self.timeline))
+        return smallest(names, reaches, max(FEWEST_QUESTIONS, NODES_TO_EXPLAIN // nodes))
 
 
 def derive_cascade(cascade: Cascade, *, rules: RuleSet | None = None, allow: Iterable[str] = (),

@@ -281,6 +281,21 @@ def test_integers_that_follow_the_lane(variant, compute):
 
 @VARIANTS
 @COMPUTE
+def test_descending_and_scaled_indices_from_any_start(variant, compute):
+    """Later copies of the body and sweeps that start elsewhere substitute a sum for the variable."""
+    reals = [op("mul", 0.5, op("sub", r, n)), op("mul", 2, n), op("sub", 7, op("sub", r, n)), op("neg", n)]
+    tests = [op("ge", r, n), op("lt", op("sub", 9, n), op("mul", 3, r)), op("le", op("mul", 2, n), 11)]
+    cells = [row_cell(f"y{i}", compute) for i in range(len(reals))]
+    cells += [row_cell(f"t{i}", "bool") for i in range(len(tests))]
+    puts = tuple(Put(c, e) for c, e in zip(cells, [*reals, *tests], strict=True))
+    start = op("min", r, N)
+    body = (Sweep("n", Const(0), start, (), puts, 1), Sweep("n", start, N, (), puts, 3))
+    kernel = task_kernel("descending", compute, [], [c.buf for c in cells], body)
+    agree(kernel, variant, [], {"r": 11, "n": 103})
+
+
+@VARIANTS
+@COMPUTE
 def test_integer_lanes_never_overflow(variant, compute):
     """Bounds beyond 32 bits, and products of 32-bit elements."""
     x, q = row_cell("x", compute), row_cell("q", "int32")

@@ -129,8 +129,11 @@ def test_delta_debugging_finds_the_needed_ones():
         calls.append(kept)
         return {"c", "x"} <= kept
 
-    assert smallest("abcdefxyz", reaches) == ("c", "x")
+    assert smallest("abcdefxyz", reaches, 100) == ("c", "x")
     assert len(calls) < 25
+    cut_short = smallest("abcdefxyz", reaches, 3)
+    assert {"c", "x"} <= set(cut_short)
+    assert len(cut_short) > 2
 
 
 def test_a_rule_of_the_user_unlocks_a_fusion():
