@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from redfuser.codegen.block import PIVOT, SHIFTS, Level, identity, levels_of
-from redfuser.codegen.indexing import ceil_div, product, typed, unravel_sizes
+from redfuser.codegen.indexing import LANE_PAD, ceil_div, product, typed, unravel_sizes
 from redfuser.codegen.kinds import as_number
 from redfuser.codegen.lower import Env, Space, lower
 from redfuser.codegen.names import Names
@@ -22,8 +22,6 @@ from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.decisions import ColumnDecisions
 from redfuser.extract.flatten import Flat
 from redfuser.ir import MONOIDS, Cast, Const, Expr, Let, New, Old, Out, free_axes, op, refs, select, walk
-
-PAD = 64
 
 
 def build_columns(space: Space, flat: Flat, decisions: ColumnDecisions) -> Phase:
@@ -58,7 +56,7 @@ class _ColumnPhase:
     def array(self, base: str, monoid: str = "sum") -> At:
         """A new array over the columns of the tile: its element at the current column."""
         dtype = "bool" if monoid in ("any", "all") else self.space.compute
-        buf = Buf(self.names.fresh(base), (Const(self.decisions.columns + PAD),), "local", dtype)
+        buf = Buf(self.names.fresh(base), (Const(self.decisions.columns + LANE_PAD),), "local", dtype)
         self.scratch.append(buf)
         return At(buf, (op("sub", self.column, self.first),))
 

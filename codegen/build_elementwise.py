@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from redfuser.codegen.block import Row
-from redfuser.codegen.indexing import ceil_div, product, typed, unravel_sizes
+from redfuser.codegen.indexing import LANE_PAD, ceil_div, product, typed, unravel_sizes
 from redfuser.codegen.lower import Env, Space
 from redfuser.codegen.materialise import Materialiser
 from redfuser.codegen.names import Names
@@ -63,7 +63,7 @@ def _row_output(row: Row, o: Out, lane_axis: str, chunk: Expr, body: list[Stmt],
     row.env.axes[lane_axis] = lane
     end = op("min", op("add", lo, CHUNK), space.size(lane_axis))
     body += [LetInt(lo.name, op("mul", chunk, CHUNK)), LetInt(hi.name, end)]
-    inner = Materialiser(row, lane_axis, (Const(CHUNK + 64),), scratch)
+    inner = Materialiser(row, lane_axis, (Const(CHUNK + LANE_PAD),), scratch)
     env = inner.env(body, lo, hi) if reduces_in(o.expr) else row.env
     value = typed(row.lower(o.expr, env), o.dtype, names, space.compute)
     cell = At(space.outs[o.name], tuple(row.env.axes[a] for a in o.axes))

@@ -12,14 +12,14 @@ from dataclasses import replace
 from redfuser.codegen.block import SHIFTS, identity
 from redfuser.codegen.build_columns import build_columns
 from redfuser.codegen.build_split import build_split
-from redfuser.codegen.indexing import product
+from redfuser.codegen.indexing import LANE_PAD, product
 from redfuser.codegen.lower import Space
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import Buf, If, Phase, Stmt
 from redfuser.codegen.passes.hoist import hoist
 from redfuser.codegen.passes.prefetch import prefetch
 from redfuser.codegen.passes.share import share
-from redfuser.codegen.row_phase import PAD, RowPhase
+from redfuser.codegen.row_phase import RowPhase
 from redfuser.extract.flatten import Flat
 from redfuser.ir import Const, Expr, New, Old, Out, op, refs, walk
 
@@ -100,7 +100,7 @@ def rows_of(space: Space, flat: Flat) -> Expr:
 def whole_rows(space: Space, flat: Flat, when: Expr | None) -> Phase:
     """The row stays in cache: its reductions run one after another, then the outputs."""
     p = RowPhase(space, flat)
-    extent = (op("add", p.length, PAD),)
+    extent = (op("add", p.length, LANE_PAD),)
     p.materialiser(extent)
     body = p.opening()
     for levels in p.levels:

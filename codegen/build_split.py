@@ -1,25 +1,22 @@
 """Few long rows: the stream is cut into chunks for all threads; partial states meet in the derived merge.
 
-merge(a, b) = correction(a: a -> ab) (+) correction(b: b -> ab), level by level, with the corrections of the loop.
 Per pass: one phase of partial states (task = row x chunk), one that merges them (task = row). Outputs that carry the
 stream are written by a last phase, again by chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-
-from redfuser.codegen.block import PIVOT, SHIFTS, Level, identity, state_dtype
+from redfuser.codegen.block import PIVOT, state_dtype
 from redfuser.codegen.indexing import ceil_div
 from redfuser.codegen.lower import Space
+from redfuser.codegen.merge import Merge
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, LetInt, Phase, Set, Stmt
 from redfuser.codegen.passes.hoist import hoist
 from redfuser.codegen.row_phase import RowPhase
 from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.flatten import Flat
-from redfuser.ir import MONOIDS, Const, Expr, Let, New, op, refs, select, walk
+from redfuser.ir import Const, Expr, op
 
 
 def build_split(space: Space, flat: Flat, when: Expr, workspace: Names) -> tuple[list[Phase], list[Buf]]:
@@ -115,75 +112,10 @@ class _Split:
         body += [Set(p.row.cell(a.name), At(self.partial[a.name], first)) for a in own]
         chunk = p.names.integer("chunk")
         there = {a.name: At(self.partial[a.name], (*row, chunk)) for a in own}
-        merged = _Merge(p, there).statements(p.levels[number])
+        merged = Merge(p.row, self.flat, there).statements(p.levels[number])
         body.append(For(chunk.name, Const(1), self.chunks, Const(1), tuple(merged)))
         p.row.finish(body, own, p.completed(p.levels[number]))
         body += [Set(At(self.final[a.name], row), p.row.cell(a.name)) for a in own]
         if number == len(self.flat.passes) - 1:
             body += p.row_outputs()
         return p.phase(hoist(tuple(body), p.names, self.space.compute), self.when)
-
-
-class _Merge:
-    """state := merge(state, other), both sides corrected to the dependencies of the union."""
-
-    def __init__(self, p: RowPhase, other: dict[str, At]) -> None:
-        self.p, self.row, self.other = p, p.row, other
-
-    def statements(self, levels: list[Level]) -> list[Stmt]:
-        """The body of the merge loop."""
-        out: list[Stmt] = []
-        names = [a.name for level in levels for a in level.accumulators]
-        known = dict(self.row.env.values)
-        mine = self._side(out, {n: self.row.cell(n) for n in names}, known, "mine")
-        theirs = self._side(out, {n: self.other[n] for n in names}, known, "theirs")
-        self.row.env.prefix = True
-        for level in levels:
-            for a in level.accumulators:
-                sides = [self._corrected(a, old) for old in (mine, theirs)]
-                out.append(Set(self.row.cell(a.name), op(MONOIDS[a.monoid].combine, *sides)))
-                self.row.guard(out, a, self.row.cell(a.name))
-            self.row.know(out, level.dependencies, "_now")
-        self.row.env.prefix = False
-        return out
-
-    def _side(
-        self, out: list[Stmt], cells: dict[str, At], known: dict[str, Expr], side: str
-    ) -> dict[str, Expr]:
-        """The old values of one side: its accumulators and the dependencies computed from them."""
-        old = dict(known)
-        for name, cell in cells.items():
-            old[name] = self.row.let(out, f"{name}_{side}", cell, cell.buf.dtype)
-        before = replace(self.row.env, values=old, shifts={}, prefix=True)
-        for d in self._running(cells):
-            old[d.name] = self.row.let(out, f"{d.name}_{side}", self.row.lower(d.expr, before), "float64")
-        return old
-
-    def _running(self, own: Iterable[str]) -> list[Let]:
-        """Dependencies of this pass: those that read its accumulators, directly or not."""
-        found, names = [], set(own)
-        for d in self.p.flat.dependencies:
-            if refs(d.expr) & names and refs(d.expr) <= {*names, *self.row.env.values}:
-                names.add(d.name)
-                found.append(d)
-        return found
-
-    def _corrected(self, a: Accumulator, old: dict[str, Expr]) -> Expr:
-        """One side's value of `a`, moved to the dependencies of the union."""
-        e = self.p.flat.correction(a.name)
-        if e is None:
-            return old[a.name]
-        value = self.row.lower(e, replace(self.row.env, old=old))
-        extrema = self._only_extrema(e)
-        if not extrema:
-            return value
-        dead = op("eq", old[extrema[0].name], identity(extrema[0].monoid))
-        for x in extrema[1:]:
-            dead = op("and", dead, op("eq", old[x.name], identity(x.monoid)))
-        return select(dead, old[a.name], value)
-
-    def _only_extrema(self, e: Expr) -> list[Accumulator]:
-        """The extrema a correction hangs on, none when it hangs on anything else: a dead side has nothing to move."""
-        news = {x.name for x in walk(e) if isinstance(x, New)}
-        found = [a for a in self.p.flat.accumulators if a.name in news and a.monoid in SHIFTS]
-        return found if len(found) == len(news) else []

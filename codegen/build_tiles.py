@@ -7,6 +7,8 @@ for every tile of rows (a task):
         for every row: advance the state over the block, weights into the tile, vector state corrected
         vector state += weights . operand                      (matrix product over the stream)
     outputs
+
+Where tiles are few, a task is a tile and a chunk of the stream, and partial states are merged (`tile_split`).
 """
 
 from __future__ import annotations
@@ -14,16 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from redfuser.codegen.block import PIVOT, Level, levels_of
-from redfuser.codegen.indexing import typed
+from redfuser.codegen.indexing import LANE_PAD
 from redfuser.codegen.lower import Space
 from redfuser.codegen.names import Names
-from redfuser.codegen.nodes import At, Buf, For, LetInt, MatMul, Phase, Put, Set, Stmt, Sweep
+from redfuser.codegen.nodes import At, Buf, For, LetInt, MatMul, Phase, Put, Stmt, Sweep
 from redfuser.codegen.operands import Cell, Operand
 from redfuser.codegen.passes.hoist import hoist
 from redfuser.codegen.passes.prune import prune
 from redfuser.codegen.passes.share import share
 from redfuser.codegen.passes.unroll import unroll
+from redfuser.codegen.tile_outputs import output_value, store_output
 from redfuser.codegen.tile_place import TilePlace
+from redfuser.codegen.tile_split import TileSplit
 from redfuser.codegen.tile_state import TileState
 from redfuser.extract.choose import round_up
 from redfuser.extract.decisions import TileDecisions
@@ -35,8 +39,6 @@ ROW, COLUMN, DEPTH = Var("i_"), Var("j_"), Var("k_")
 """Indices of a matrix product."""
 Ahead = tuple[At, Expr]
 """A first element to prefetch, and the number of rows from there."""
-LANE_PAD = 64
-"""Elements after the end of a scratch row that a vector may touch."""
 
 
 def build_tiles(space: Space) -> tuple[tuple[Phase, ...], tuple[Buf, ...]]:
@@ -52,8 +54,11 @@ def build_tiles(space: Space) -> tuple[tuple[Phase, ...], tuple[Buf, ...]]:
         if decisions.operand(use).home == PANELS and operand not in packed:
             packed[operand] = buf = operand.panels(workspace.fresh(f"packed_{operand.load.tensor}"))
             phases.append(operand.pack_phase(buf, Names(workspace.taken)))
-    main = _TilePhase(space, decisions, operands, packed, Names(workspace.taken))
-    return (*phases, main.phase()), tuple(packed.values())
+    split = TileSplit(space, decisions, workspace) if decisions.chunk else None
+    phases.append(_TilePhase(space, decisions, operands, packed, Names(workspace.taken), split).phase())
+    if split is None:
+        return tuple(phases), tuple(packed.values())
+    return (*phases, split.merge_phase()), (*packed.values(), *split.partial.values())
 
 
 def _operands(space: Space, decisions: TileDecisions) -> dict[str, Operand]:
@@ -74,8 +79,9 @@ class _TilePhase:
         operands: dict[str, Operand],
         packed: dict[Operand, Buf],
         names: Names,
+        split: TileSplit | None = None,
     ) -> None:
-        self.space, self.decisions, self.names = space, decisions, names
+        self.space, self.decisions, self.names, self.split = space, decisions, names, split
         self.operands, self.packed = operands, packed
         self.roles, self.flat = decisions.roles, decisions.roles.flat
         self.stream = self.flat.stream or ""
@@ -91,13 +97,14 @@ class _TilePhase:
 
     def phase(self) -> Phase:
         """The task loop."""
-        lo, hi = self.place.of_tile()
-        block = self.decisions.block
-        aligned = lo if lo == Const(0) else op("mul", op("idiv", lo, block), block)
+        lo, hi = self.place.of_tile(self.decisions.block)
         body: list[Stmt] = [*self.place.before, *self._prologue()]
-        body += [LetInt(self.lo.name, aligned), LetInt(self.hi.name, hi)]
+        body += [LetInt(self.lo.name, lo), LetInt(self.hi.name, hi)]
         body += [self._stream_loop(i, levels) for i, levels in enumerate(self.levels) if levels]
-        body += self._outputs()
+        if self.split is None:
+            body += self._outputs()
+        else:
+            body.append(self._rows_loop(self.split.stores(self.place, self.state)))
         cleaned = unroll(prune(tuple(body)), self.space.plan.profile, self.space.compute)
         loop = For(self.place.task.name, Const(0), self.place.total, Const(1), cleaned, "task")
         return Phase(loop, tuple(self.state.scratch))
@@ -309,16 +316,10 @@ class _TilePhase:
 
     def _output(self, o: Out) -> Stmt:
         """Store one output of the current row, by the definition's own arithmetic."""
-        env = self.row.env.raw().at(**self.state.lanes)
-        env.values = dict(env.values)
-        for v in self.roles.vectors:
-            env.values[v.name] = self.state.vector_cell(v, self.place.row_var, self.state.lanes[v.axis])
-        value = typed(self.row.lower(o.expr, env), o.dtype, self.names, self.space.compute)
-        cell = At(self.space.outs[o.name], tuple(env.axes[a] for a in o.axes))
-        vector = next((a for a in o.axes if a in self.state.lanes), None)
-        if vector is not None:
-            size = self.space.size(vector)
-            return Sweep(self.state.lanes[vector].name, Const(0), size, (), (Put(cell, value),))
-        if self.stream in o.axes:
-            return self.row.sweep(self.b0, self.b1, (), (Put(cell, value),))
-        return Set(cell, value)
+        vectors = {
+            v.name: self.state.vector_cell(v, self.place.row_var, self.state.lanes[v.axis]) for v in self.roles.vectors
+        }
+        if self.stream not in o.axes:
+            return store_output(self.row, o, self.state.lanes, vectors)
+        cell, value = output_value(self.row, o, self.state.lanes, vectors)
+        return self.row.sweep(self.b0, self.b1, (), (Put(cell, value),))

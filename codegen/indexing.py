@@ -10,6 +10,9 @@ from redfuser.codegen.nodes import LetInt, Stmt
 from redfuser.extract.algebra import affine, from_affine
 from redfuser.ir import Const, Expr, op
 
+LANE_PAD = 64
+"""Elements after the end of a scratch row that a vector may touch: one vector of any supported width."""
+
 
 def product(factors: Sequence[Expr]) -> Expr:
     """The product of integer expressions, 1 for none."""

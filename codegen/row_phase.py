@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from redfuser.codegen.block import Level, Row, levels_of, state_dtype
-from redfuser.codegen.indexing import product, typed, unravel_sizes
+from redfuser.codegen.indexing import LANE_PAD, product, typed, unravel_sizes
 from redfuser.codegen.lower import Env, Space
 from redfuser.codegen.materialise import Materialiser
 from redfuser.codegen.names import Names
@@ -19,9 +19,6 @@ from redfuser.codegen.passes.unroll import unroll
 from redfuser.extract.algebra import reduces_in
 from redfuser.extract.flatten import Flat
 from redfuser.ir import Const, Expr, Let, Out, Tensor, Var, op
-
-PAD = 64
-"""Elements after the end of a scratch row that a vector may touch: one vector of any supported width."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class RowPhase:
 
     def block_extent(self) -> tuple[Expr, ...]:
         """Shape of a scratch row for one block."""
-        return (Const(self.decisions.block + PAD),)
+        return (Const(self.decisions.block + LANE_PAD),)
 
     def opening(self) -> list[Stmt]:
         """Pivots, and the dependencies that hang on nothing else."""

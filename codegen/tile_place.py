@@ -10,12 +10,18 @@ from redfuser.extract.decisions import TileDecisions
 from redfuser.ir import Const, Expr, Var, op
 
 
+def chunks_of(length: Expr, chunk: int) -> Expr:
+    """Number of chunks of a stream: at least one, whose state is the identity where the stream is empty."""
+    return op("max", ceil_div(length, chunk), 1)
+
+
 class TilePlace:
     """Positions of one tile of rows.
 
     rows : rows of a full tile; `count` : rows of this one
     row_var : variable of the loops over its rows, relative to `first`
     before : statements that compute the positions from the task number
+    chunk : number of the part of the stream that is this task's, None where the stream is not split
     """
 
     def __init__(self, space: Space, decisions: TileDecisions, names: Names) -> None:
@@ -26,19 +32,25 @@ class TilePlace:
         self.count: Expr = names.integer("rows") if self.roles.row else Const(1)
         self.task = names.integer("task")
         self.positions: dict[str, Expr] = {}
+        self.chunk_length = decisions.chunk
+        self.chunk: Expr | None = None
         self.before, self.total = self._unravel()
 
     def _unravel(self) -> tuple[list[Stmt], Expr]:
-        """Batch axes, then the tile of rows, the heaviest first where a mask grows with them."""
+        """Batch axes, the chunk, then the tile of rows, the heaviest first where a mask grows with them."""
         row = self.roles.row
         dims = [(a, self.space.size(a)) for a in self.roles.batch]
+        if self.chunk_length:
+            dims.append(("chunk", chunks_of(self.length, self.chunk_length)))
         if row is None:
             before, self.positions = unravel_sizes(self.names, self.task, dims)
+            self.chunk = self.positions.pop("chunk", None)
             return before, product([n for _, n in dims])
         size = self.space.size(row)
         tiles = ceil_div(size, self.rows)
         before, self.positions = unravel_sizes(self.names, self.task, [*dims, ("row_tile", tiles)])
         number = self.positions.pop("row_tile")
+        self.chunk = self.positions.pop("chunk", None)
         if any(b.kind == "hi" and b.slope(row) > 0 for b in self.roles.bounds):
             number = op("sub", op("sub", tiles, 1), number)
         assert isinstance(self.count, Var)
@@ -70,9 +82,14 @@ class TilePlace:
                 lo = op("max", lo, tidy(limit))
         return lo, hi
 
-    def of_tile(self) -> tuple[Expr, Expr]:
-        """The range that some row of the tile may see."""
-        return self.visible(Const(0), op("sub", self.count, 1))
+    def of_tile(self, block: int) -> tuple[Expr, Expr]:
+        """The range that some row of the tile may see, from a whole number of blocks on, within this task's chunk."""
+        lo, hi = self.visible(Const(0), op("sub", self.count, 1))
+        lo = lo if lo == Const(0) else op("mul", op("idiv", lo, block), block)
+        if self.chunk is None:
+            return lo, hi
+        first = op("mul", self.chunk, self.chunk_length)
+        return op("max", first, lo), op("min", op("add", first, self.chunk_length), hi)
 
     def of_register_tile(self, first: Expr) -> tuple[Expr, Expr]:
         """The range that some row of the register tile starting at row `first` may see."""

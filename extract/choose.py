@@ -26,8 +26,11 @@ def useful_share(extent: int, tile: int) -> float:
 def unroll(profile: Profile, reductions: int, loads: int) -> int:
     """Independent accumulators per reduction of a sweep: as many as registers hold, at most 4.
 
-    A dependent chain costs 1.42 to 1.54x with one accumulator, 1.05x with two.
+    A dependent chain costs 1.42 to 1.54x with one accumulator, 1.05x with two. Without a reduction there is no chain:
+    more copies gain nothing and cost a sixth of a row kernel's compile time.
     """
+    if not reductions:
+        return 1
     return max(1, min(MAX_UNROLL, (profile.registers - 4) // max(1, reductions + loads)))
 
 
@@ -75,6 +78,28 @@ CHUNK = 2**16
 def few_rows(profile: Profile) -> int:
     """With fewer rows than this, threads would idle: the stream is split as well."""
     return 2 * profile.threads if profile.threads > 1 else 0
+
+
+SPLIT_WORK = 2**22
+"""Multiply-adds worth a second thread and a merge: some hundred microseconds."""
+
+
+def tile_chunk(profile: Profile, tasks: int, rows: int, length: int, per_element: int, block: int) -> int:
+    """Stream elements per task where there are fewer tiles than two per thread; 0 where threads stay busy anyway.
+
+    Parameters
+    ----------
+    tasks : tiles
+    per_element : multiply-adds per row and stream element
+
+    About four tasks per thread; a chunk of four blocks makes its merge cost nothing next to its products.
+    """
+    work = tasks * rows * length * per_element
+    if profile.threads < 2 or tasks >= 2 * profile.threads or work < SPLIT_WORK:
+        return 0
+    chunks = -(-4 * profile.threads // tasks)
+    chunk = max(4 * block, round_up(-(-length // chunks), block))
+    return chunk if chunk < length else 0
 
 
 def register_tile(profile: Profile, lanes: int, rows: int, widths: tuple[int, ...]) -> tuple[int, int]:

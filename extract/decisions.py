@@ -19,7 +19,7 @@ class Options:
     tile : rows of a tile
     register_tile : (rows, vectors) of the matrix product
     pack : copy matrix operands into panels
-    chunk : split the stream of rows into chunks of this many elements, whatever their number and length
+    chunk : split the stream into chunks of this many elements, whatever the number of rows and its length
     strategy : "rows", "columns" or "tiles"
     """
 
@@ -78,6 +78,7 @@ class TileDecisions:
     operands : tensor use ("contraction" or the accumulator's name) -> how it is read
     slice_ : depth of one partial contraction
     in_output : vector accumulators whose state lives in the output array they become
+    chunk : the stream is split over threads, elements per task (a multiple of `block`); 0: it is not
     """
 
     roles: TileRoles
@@ -90,6 +91,7 @@ class TileDecisions:
     static: tuple[tuple[str, int], ...]
     operands: tuple[tuple[str, OperandDecision], ...]
     in_output: tuple[tuple[str, str], ...] = ()
+    chunk: int = 0
 
     def operand(self, use: str) -> OperandDecision:
         """The decision for one operand."""

@@ -92,6 +92,7 @@ class _Tiles:
             self.static,
             tuple(operands.items()),
             tuple(homes.items()),
+            0 if homes else self._chunk(tile, block),
         )
         return decisions, self._notes(decisions)
 
@@ -114,6 +115,18 @@ class _Tiles:
             batches=math.prod(self.s.hints[a] for a in self.roles.batch),
             register_rows=self.mr,
         )
+
+    def _chunk(self, tile: int, block: int) -> int:
+        """Split the stream over threads? A second pass and outputs along the stream would need the final state."""
+        flat, forced = self.roles.flat, self.s.options.chunk
+        if len(flat.passes) != 1 or any(self.s.stream in o.axes for o in flat.outs):
+            return 0
+        if forced is not None:
+            return choose.round_up(forced, block)
+        batches = math.prod(self.s.hints[a] for a in self.roles.batch)
+        tasks = batches * -(-self.rows // tile)
+        rows = min(self.rows, tile)
+        return choose.tile_chunk(self.s.profile, tasks, rows, self.length, self.depth + self.width, block)
 
     def _slice(self, dot: bool) -> int:
         """Depth of a partial contraction; the dot form has no panel to keep in cache."""
@@ -175,5 +188,7 @@ class _Tiles:
         notes.append(f"tiles of {d.rows} rows x {d.block} elements of {self.s.stream}")
         notes.append(f"register tile {d.mr} x {d.panel}")
         notes += [f"operand of {use}: {o.home}, {o.form} form" for use, o in d.operands]
+        if d.chunk:
+            notes.append(f"few tiles: the stream is split into chunks of {d.chunk} elements, partial states are merged")
         notes += [f"{a} accumulates in the output {o}" for a, o in d.in_output]
         return (*notes, *(f"specialised for {a} = {n}" for a, n in self.static))

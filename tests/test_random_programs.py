@@ -10,6 +10,8 @@ from redfuser import pipeline
 
 SEEDS = range(60)
 COMPILED = range(0, 60, 3)
+FAR = (0, 9, 11, 16, 18, 21, 33, 39, 45, 63, 80, 81, 92, 100, 109, 121, 137)
+"""Programs that subtract means of sums, products and multiples of the inputs from these."""
 
 
 def inputs(seed, n, rows=3):
@@ -55,6 +57,25 @@ def test_the_tile_program_and_the_kernel_agree_with_numpy(seed):
         if n == 2:  # length 1 is a kind of its own; from here on every length is served
             compiled = f.stats.compilations
     assert f.stats.compilations == compiled
+
+
+@pytest.mark.parametrize("seed", FAR)
+def test_float32_keeps_its_digits_far_from_zero(seed):
+    """Mean 1e3, spread 1: forms like sum x^2 - (sum x)^2 / n have no digit left."""
+    from redfuser.derivation import run_fused
+
+    program = generate(seed)
+    arrays = {k: (a + 1e3 * (k != "w")).astype(np.float32) for k, a in inputs(seed, 999).items()}
+    want = exact(program.fn, *arrays.values())
+    lowered = rf.fuse(program.fn).lower(**arrays)
+    known = dict(arrays)
+    for fused in lowered.fusion:
+        known |= run_fused(fused, known, chunks=8, seed=seed)
+    for got, careful, w in zip((known[o.name] for o in lowered.term.outs), program.fn(*arrays.values()), want,
+                               strict=True):
+        scale = np.abs(w).max()
+        allowed = 4 * np.abs(careful - w).max() + 1e-4 * scale
+        assert np.abs(got - w).max() <= allowed, f"{lowered.fusion}\n{program.text}"
 
 
 def test_the_grammar_reaches_long_chains_and_refusals():

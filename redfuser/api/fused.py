@@ -16,6 +16,7 @@ from redfuser.api.program import Array, Program, Stats
 from redfuser.api.report import Report, build_report
 from redfuser.errors import DTypeError, ShapeError
 from redfuser.frontend import Spec
+from redfuser.frontend.record import StaticNeeded
 from redfuser.frontend.spec import supported_dtype
 from redfuser.pipeline import Options
 
@@ -31,14 +32,22 @@ def as_array(value: Any, where: str) -> Array:
     Raises
     ------
     DTypeError
-        naming `where`, for anything that is neither an array, a nested list of numbers, nor a number.
+        naming `where`, for anything that is neither an array, a nested list of numbers, nor a number, and for arrays
+        whose operators mean something else than those of plain arrays.
     """
     if isinstance(value, (bool, int, float)):
-        return np.asarray(
-            value, bool if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64
-        )
+        try:
+            return np.asarray(
+                value, bool if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64
+            )
+        except OverflowError:
+            raise DTypeError(f"{where}: {value} does not fit into 64 bits; pass a float") from None
     if isinstance(value, (list, tuple)):
         value = np.asarray(value)
+    if isinstance(value, (np.ma.MaskedArray, np.matrix)):
+        kind = type(value).__name__
+        raise DTypeError(f"{where}: a {kind} does not compute like a plain array; pass numpy.asarray(...) and a mask "
+                         "as an argument of its own")
     if not isinstance(value, (np.ndarray, np.generic)):
         raise DTypeError(f"{where}: a {type(value).__name__} is neither an array nor a number; pass numpy.asarray(...)")
     return np.asarray(value)
@@ -60,12 +69,33 @@ def spec_of(array: Array, weak: bool, where: str) -> Spec:
     return Spec(array.shape, supported_dtype(array.dtype, where).name, weak)
 
 
+def static_key(value: Any, where: str) -> Any:
+    """What tells a static value from others: 1, 1.0 and True are equal for Python but not for a program, nor 0.0, -0.0.
+
+    Raises
+    ------
+    TypeError
+        naming `where`, for a value that cannot be hashed.
+    """
+    if isinstance(value, tuple):
+        return tuple(static_key(v, where) for v in value)
+    if isinstance(value, float):
+        return type(value), value.hex()
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"{where} is static, but a {type(value).__name__} may change; pass a tuple, a number or a "
+                        "string") from None
+    return type(value), value
+
+
 class Fused:
     """A function compiled on first call for each kind of arguments. Made by `rf.fuse`; see there."""
 
     def __init__(self, fn: Callable[..., Any], options: Options, static_argnames: Sequence[str]) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
+        self._title = getattr(fn, "__name__", type(fn).__name__)
         self.options = options
         self.stats = Stats()
         self._signature = inspect.signature(fn)
@@ -76,20 +106,26 @@ class Fused:
         for name, p in self._signature.parameters.items():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 raise TypeError(
-                    f"rf.fuse: parameter *{name} of {fn.__name__} has no fixed arguments; name each argument"
+                    f"rf.fuse: parameter *{name} of {self._title} has no fixed arguments; name each argument"
                 )
+        if "out" in self._signature.parameters:
+            raise TypeError(f"rf.fuse: parameter 'out' of {self._title} hides out=, which receives results; rename it")
         unknown = self._static - set(self._signature.parameters)
         if unknown:
-            raise TypeError(f"rf.fuse: static_argnames {sorted(unknown)} are no parameters of {fn.__name__}")
+            raise TypeError(f"rf.fuse: static_argnames {sorted(unknown)} are no parameters of {self._title}")
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
     def __repr__(self) -> str:
-        return f"<rf.fuse of {self.fn.__name__}: {len(self._programs)} kinds of arguments, {self.stats}>"
+        return f"<rf.fuse of {self._title}: {len(self._programs)} kinds of arguments, {self.stats}>"
+
+    def __reduce__(self) -> str:
+        """Pickled like a function: by the name under which its module holds it."""
+        return self.fn.__qualname__
 
     def _where(self, name: str) -> str:
-        return f"argument {name!r} of {self.fn.__name__}"
+        return f"argument {name!r} of {self._title}"
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arguments by name: (arrays and numbers, static values)."""
@@ -114,6 +150,27 @@ class Fused:
         CompileError, NoCompiler, CacheError
             when no kernel can be built on this machine.
         """
+        try:
+            return self._call(args, kwargs, out)
+        except StaticNeeded as need:
+            self._make_static(need, args, kwargs)
+        return self(*args, out=out, **kwargs)
+
+    def _make_static(self, need: StaticNeeded, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Make the numbers that turned out to decide the program (an axis, a flag) part of it.
+
+        Raises
+        ------
+        StaticNeeded
+            the error at hand, when they are no plain numbers or tuples.
+        """
+        values, _ = self._bind(args, kwargs)
+        found = {n for n in need.arguments if isinstance(values.get(n), (bool, int, float, tuple))}
+        if not found:
+            raise need
+        self._static |= found
+
+    def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
         values, static = self._bind(args, kwargs)
         arrays: dict[str, Array] = {}
         key: list[Any] = []
@@ -122,17 +179,20 @@ class Fused:
             arrays[name] = array
             # what decides which trace serves an argument: dtype, weakness, rank, which dimensions have size 1
             key.append((array.dtype, is_weak(value), tuple([n == 1 for n in array.shape])))
-        program = self._program((*key, *static.items()), arrays, values, static)
+        program = self._program((*key, *self._static_key(static)), arrays, values, static)
         results = program.run(arrays, self._outs(program, out))
         flat = [results[n] for n in program.output_names]
         return program.trace.unflatten(flat) if out is None else out
+
+    def _static_key(self, static: Mapping[str, Any]) -> Key:
+        return tuple((n, static_key(v, self._where(n))) for n, v in static.items()) if static else ()
 
     def _outs(self, program: Program, out: Any) -> dict[str, Array]:
         if out is None:
             return {}
         given = [out] if isinstance(out, np.ndarray) else list(out)
         if len(given) != len(program.output_names):
-            raise ShapeError(f"out= holds {len(given)} arrays, {self.fn.__name__} returns {len(program.output_names)}")
+            raise ShapeError(f"out= holds {len(given)} arrays, {self._title} returns {len(program.output_names)}")
         return program.check_outs(given)
 
     def _program(
@@ -153,9 +213,16 @@ class Fused:
 
     def _trace(self, specs: Mapping[str, Spec], static: Mapping[str, Any]) -> Any:
         fn = functools.wraps(self.fn)(functools.partial(self.fn, **static)) if static else self.fn
-        return pipeline.trace_step(fn, specs, self.fn.__name__)
+        return pipeline.trace_step(fn, specs, self._title)
 
     def _lowered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lowered:
+        try:
+            return self._lower(args, kwargs)
+        except StaticNeeded as need:
+            self._make_static(need, args, kwargs)
+        return self._lowered(args, kwargs)
+
+    def _lower(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lowered:
         values, static = self._bind(args, kwargs)
         given = {n: as_array(v, self._where(n)) for n, v in values.items() if not isinstance(v, Spec)}
         specs = {
@@ -166,7 +233,7 @@ class Fused:
         arrays = {n: given[n] if n in given else stand_in(s.shape, s.dtype) for n, s in specs.items()}
         key = tuple((arrays[n].dtype, s.weak, tuple(e == 1 for e in s.shape)) for n, s in specs.items())
         weak = {n: 0 if s.weak else arrays[n] for n, s in specs.items()}
-        return Lowered(self._program((*key, *static.items()), arrays, weak, static), specs, given)
+        return Lowered(self._program((*key, *self._static_key(static)), arrays, weak, static), specs, given)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The levels of the compilation for arrays or specs (`rf.spec`): trace, term, fusion, plan, tiles, source."""
@@ -174,7 +241,7 @@ class Fused:
 
     def explain(self, *args: Any, **kwargs: Any) -> Report:
         """What was derived for arrays or specs (`rf.spec`), and the kernels that compute it (they are compiled)."""
-        return build_report(self.fn.__name__, self._lowered(args, kwargs))
+        return build_report(self._title, self._lowered(args, kwargs))
 
 
 @overload
@@ -238,7 +305,8 @@ def fuse(
     acc_dtype
         "float64" computes in float64 whatever the inputs are; None follows the inputs.
     static_argnames
-        parameters that are part of the program (axis, flags): a new value compiles anew. Strings and None always are.
+        parameters that are part of the program (a flag, k): a new value compiles anew. Strings and None always are, and
+        a Python number or tuple that the function uses as an axis, a shape or a condition becomes so by itself.
 
     Raises
     ------

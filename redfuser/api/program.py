@@ -220,7 +220,7 @@ class Program:
 
     def _refuse_empty(self, piece: Piece, sizes: Mapping[str, int]) -> None:
         axis = piece.cascade.axis
-        if axis is None or sizes[axis] or not piece.needs_elements:
+        if axis is None or sizes[base_axis(axis)] or not piece.needs_elements:
             return
         if any(all(sizes[base_axis(a)] for a in o.axes) for o in piece.outputs):
             raise ShapeError(

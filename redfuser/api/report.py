@@ -81,7 +81,8 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class CascadeReport:
-    """What was found for one cascade. `passes_before`: dependent stages, each a pass when run one after the other."""
+    """What was found for one cascade. `passes_before`: dependent stages, each a pass when run one after the other;
+    `waits`: it reads results of another cascade, which must be complete."""
 
     name: str
     axis: str
@@ -98,6 +99,7 @@ class CascadeReport:
     passes_before: int
     output_sweep: bool
     refusals: tuple[Refusal, ...]
+    waits: bool
     certificate: str
     derivation: Derivation = field(repr=False)
 
@@ -120,8 +122,8 @@ def dependent_stages(fused: FusedCascade) -> int:
     return max((depth(n) for n in expr), default=0)
 
 
-def report_cascade(d: Derivation, fused: FusedCascade) -> CascadeReport:
-    """Texts of one derivation."""
+def report_cascade(d: Derivation, fused: FusedCascade, stored: frozenset[str] = frozenset()) -> CascadeReport:
+    """Texts of one derivation. `stored`: outputs of earlier cascades."""
     c = fused.cascade
     assert c.axis is not None
     return CascadeReport(
@@ -140,6 +142,7 @@ def report_cascade(d: Derivation, fused: FusedCascade) -> CascadeReport:
         passes_before=dependent_stages(fused),
         output_sweep=any(c.axis in o.axes for o in c.outs),
         refusals=tuple(Refusal(s.name, s.reason, s.hint) for s in d.stages),
+        waits=any(t.name in stored for t in c.tensors),
         certificate=str(d.certificate),
         derivation=d,
     )
@@ -163,8 +166,15 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst case over the cascades; PARTLY when some are fusible and some are not."""
+        """The worst case over the cascades; PARTLY when some are fusible and some are not.
+
+        A cascade that reads results of another one needs a pass of its own. Fusing across stream axes is not searched,
+        so that the whole is PARTLY at best, and NOT_FOUND where no pass is saved.
+        """
         found = {c.verdict for c in self.cascades}
+        if any(c.waits for c in self.cascades):
+            fewer = self.passes < self.passes_before and Verdict.NOT_FOUND not in found
+            return Verdict.PARTLY if fewer else Verdict.NOT_FOUND
         if Verdict.NOT_FOUND in found:
             return Verdict.NOT_FOUND
         if len(found) <= 1:
@@ -272,7 +282,9 @@ def traffic(program: Program, sizes: Mapping[str, int], labels: Mapping[str, int
 def build_report(name: str, lowered: Lowered) -> Report:
     """The report of one compilation."""
     program = lowered.program
-    cascades = [report_cascade(p.derivation, p.fused) for p in program.pieces if p.derivation is not None]
+    reductions = [p for p in program.pieces if p.derivation is not None]
+    stored = frozenset(o.name for p in reductions for o in p.outputs)
+    cascades = [report_cascade(p.derivation, p.fused, stored) for p in reductions if p.derivation is not None]
     kernels = [
         KernelInfo(
             name=b.kernel.name,
@@ -310,6 +322,8 @@ def _cascade_lines(c: CascadeReport) -> Iterable[str]:
     sweep = ", then one sweep for the outputs along it" if c.output_sweep else ""
     before = f"{c.passes_before} dependent stage{'s' * (c.passes_before != 1)}"
     yield f"{c.name}: {c.verdict}, {c.passes} pass{'es' * (c.passes != 1)} over {c.axis} for {before}{sweep}"
+    if c.waits:
+        yield "  waits        for results of an earlier cascade: fusing across stream axes is not searched"
     for r in c.refusals:
         yield f"  refused      {r.stage}: {r.reason}"
         if r.hint:

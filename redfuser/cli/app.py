@@ -112,6 +112,23 @@ def rules(
 
 
 @app.command()
+def zoo(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Entries; all without any.")] = None,
+    family: Annotated[str | None, typer.Option(help="Only this family.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to use.")] = 1,
+    prove: Annotated[bool, typer.Option(help="Prove every fused form symbolically too.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of documentation.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Derive a catalogue of known cascades and compare with the right answers. Exit status 1 if one is missed."""
+    from redfuser.cli.zoo import run_zoo
+
+    form = "json" if as_json else "markdown" if markdown else "table"
+    if not run_zoo(names or [], family=family, jobs=jobs, prove=prove, form=form):
+        raise typer.Exit(1)
+
+
+@app.command()
 def doctor(as_json: JsonOption = False) -> None:
     """Show what redfuser found on this machine. Exit status 1 if no kernel can be compiled here."""
     from redfuser.cli.doctor import examine

@@ -56,6 +56,7 @@ def show_derivation(output: Console, done: Comparison) -> None:
         "passes": f"{report.passes}, stage by stage {report.passes_before}",
         "refused": "\n".join(f"{r.stage}: {r.reason}" for c in report.cascades for r in c.refusals),
         "accumulators": equations(report.accumulators),
+        "dependencies": "\n".join(equations(c.dependencies) for c in report.cascades if c.dependencies),
         "update": equations(report.update),
         "merge": equations(report.merge),
         "epilogue": equations(report.epilogue),

@@ -93,6 +93,8 @@ def parse_arg(text: str) -> tuple[str, Any]:
     if array is not None:
         shape = _parse_shape(array["shape"], text)
         return name, rf.spec(shape, _parse_dtype(array["dtype"], text))
+    if re.fullmatch(r"\d+(x\d+)+", value):  # also 0x4, which Python would read as a number
+        raise CommandError(f"--arg {text!r}: {value!r} is a shape without a dtype; write {name}={value}:float32")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):

@@ -61,6 +61,9 @@ class Location:
 
     def split(self, e: Expr) -> Expr:
         """b becomes pivot + shifted, and a difference of two b the sum of two differences."""
+        if isinstance(self.definition, Ref):
+            name = self.definition.name
+            e = substitute(e, {Old(name): Old(self.name), New(name): New(self.name)})
         old = Old(self.pivot.name), Old(self.shifted.name)
         new = New(self.pivot.name), New(self.shifted.name)
         moved = (old[0] - new[0]) + (old[1] - new[1])

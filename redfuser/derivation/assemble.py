@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from redfuser.derivation.accumulate import ACCUMULATOR, Model, mentioned
 from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade, check_fusion_node
 from redfuser.derivation.passes import Plan
+from redfuser.derivation.simplify import collapse
 from redfuser.ir import Cascade, Const, Expr, Let, Load, New, Old, Ref, Size, refs, rewrite, walk
 from redfuser.rules.language import STREAM
 
@@ -49,7 +50,7 @@ def assemble(model: Model, plan: Plan, cascade: Cascade) -> FusedCascade:
         accumulators=tuple(accumulators),
         dependencies=tuple(build.dependency(n) for n in live.ordered if n not in names.inlined),
         corrections=tuple(corrections),
-        epilogue=tuple((r, build.expression(model.symbol(r), epilogue=True)) for r in wanted),
+        epilogue=tuple((r, collapse(build.expression(model.symbol(r), epilogue=True))) for r in wanted),
         passes=tuple(p for p in passes if p),
     )
     fused = _in_level_order(fused)

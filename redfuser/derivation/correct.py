@@ -133,6 +133,7 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
                 trial.corrections[k] = _split_locations(model, found)
         missing = [(k, g) for k, g in zip(open_, goals, strict=True) if k not in trial.corrections]
         for k, goal in missing:
+            step.reached = step.iterations  # which accumulators are asked for may depend on the last iteration
             price, found = scope.extract([goal], ClosureCost())[0]
             if price >= FORBIDDEN or not _add_accumulators(model, trial, stage, found):
                 return Refusal(k, step.outcome)

@@ -140,7 +140,8 @@ def _fuse(cascade: Cascade, settings: Settings, steps: list[Step],
     shifted = pivot(cascade) if settings.pivot else None
     if shifted is None:
         return _search(search, Skeleton(cascade), cascade)
-    found = _search(search, Skeleton(shifted.cascade, opaque=shifted.opaque, whole=shifted.data), shifted.outs, shifted.shifts)
+    skeleton = Skeleton(shifted.cascade, opaque=shifted.opaque, whole=shifted.data)
+    found = _search(search, skeleton, shifted.outs, shifted.shifts)
     if len(found[0].passes) > 1 and replay is None:
         plain_steps: list[Step] = []
         plain = _search(replace(search, steps=plain_steps), Skeleton(cascade), cascade)

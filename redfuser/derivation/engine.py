@@ -117,6 +117,7 @@ class Scope:
         """Iterate until nothing changes, `enough` gives a word for the outcome, or a limit is hit."""
         start = time.perf_counter()
         step.outcome = "limit"
+        step.nodes = self.engine.nodes()
         for _ in range(limits.iterations):
             step.iterations += 1
             before = step.nodes

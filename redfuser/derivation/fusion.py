@@ -105,10 +105,12 @@ def check_fusion_node(f: FusedCascade) -> None:
             raise CheckError(f"fusion {f.cascade.name}: accumulator {a.name} carries the stream axis")
         if not refs(a.body) <= known:
             raise CheckError(f"fusion {f.cascade.name}: {a} reads {sorted(refs(a.body) - known)}")
+    order = {a.name: i for i, a in enumerate(f.accumulators)}
     for name, e in f.corrections:
-        if name not in names:
+        if name not in order:
             raise CheckError(f"fusion {f.cascade.name}: correction of unknown {name}")
         bad = {x.name for x in walk(e) if isinstance(x, (Old, New))} - set(names)
+        bad |= {x.name for x in walk(e) if isinstance(x, New) and order.get(x.name, -1) >= order[name]}  # not known yet
         if bad:
             raise CheckError(f"fusion {f.cascade.name}: correction of {name} reads {sorted(bad)}")
     results: set[str] = set()

@@ -252,15 +252,27 @@ class Fusion:
         Raises
         ------
         ShapeError
-            when a tensor is missing, unknown, or does not fit the others.
+            when a tensor is missing, unknown, or does not fit the others or the state.
         """
         part = self._chunk(chunk)
         if not part.length:
             return state
+        if state.length:
+            sizes = streaming.chunk_sizes(self.derivation.fused, part)
+            self._check_same_rows("chunk", state, sizes, part.arrays)
         return self._streamer(acc_dtype).advance([state] if state.length else [], part)
 
     def merge(self, a: State, b: State, *, acc_dtype: Any = None) -> State:
-        """The state of two streams, that of `a` first."""
+        """The state of two streams, that of `a` first.
+
+        Raises
+        ------
+        ShapeError
+            when the states are not of this cascade, or of different sizes or stream-free inputs.
+        """
+        if a.length and b.length:
+            self._check_own(b)
+            self._check_same_rows("state b", a, b.sizes, b.inputs)
         return streaming.merge(self._streamer(acc_dtype), a, b)
 
     def finalize(self, state: State) -> dict[str, np.ndarray[Any, Any]]:
@@ -277,10 +289,27 @@ class Fusion:
         results = streaming.finalize(fused, state.values, state.inputs, state.sizes)
         return {r.name: results[r.name] for r in fused.cascade.reductions}
 
+    def _check_own(self, state: State) -> None:
+        """Raise ShapeError for a state of another cascade."""
+        own = [a.name for a in self.derivation.fused.accumulators]
+        if set(own) != set(state.values):
+            raise ShapeError(f"{state} is no state of {self.derivation.cascade.name}, which carries {', '.join(own)}")
+
+    def _check_same_rows(self, what: str, state: State, sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> None:
+        """Raise ShapeError unless a state goes on with the sizes and stream-free inputs it began with."""
+        fused = self.derivation.fused
+        self._check_own(state)
+        for axis, n in state.sizes.items():
+            if axis != fused.cascade.axis and sizes.get(axis) != n:
+                raise ShapeError(f"{what}: axis {axis} has length {sizes.get(axis)}, the state began with {n}")
+        for name in streaming.stream_free(fused):
+            if not np.array_equal(state.inputs[name], inputs[name], equal_nan=True):
+                raise ShapeError(f"{what}: {name} does not vary along axis {fused.cascade.axis}, but differs from the "
+                                 "one the state began with")
+
     def _nothing(self, fused: FusedCascade) -> State:
         axes_ = {a for x in fused.accumulators for a in x.axes}
-        inputs = [t.name for t in fused.cascade.tensors if fused.cascade.axis not in t.axes]
-        if axes_ or inputs:
+        if axes_ or streaming.stream_free(fused):
             raise ShapeError("argument 'state' is empty and its shapes are unknown: update it with a chunk first")
         return streaming.empty_state(self._streamer(None), {}, {})
 

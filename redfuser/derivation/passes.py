@@ -170,8 +170,9 @@ def _report(model: Model, sweep: Sweep, stage: Stage, refusal: Refusal, ranks: R
         return StageReport(stage.name, reason, "No finite number of accumulators can follow it: it needs a pass in "
                            f"which {' and '.join(values)} is final", f"separation rank {ranks}")
     if ranks is not None:
-        return StageReport(stage.name, reason, f"Its separation rank is {ranks.highest}, so that many accumulators "
-                           "would do: add a rule (rules=rf.rules.default + mine) or raise limits=")
+        count = "at least " if ranks.finite and ranks.highest == ranks.sizes[-1] else ""
+        return StageReport(stage.name, reason, f"Its separation rank is {count}{ranks.highest}, so that many "
+                           "accumulators would do: add a rule (rules=rf.rules.default + mine) or raise limits=")
     if refusal.outcome == "saturated":
         return StageReport(stage.name, reason, "A rule that moves the change out of the reduction would unlock it",
                            f"the rules were exhausted (saturated) without a correction of {stage.monoid}")

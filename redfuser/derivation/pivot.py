@@ -15,7 +15,7 @@ reductions that b reads. p changes in a merge, so it is telescoped like any depe
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,13 +50,26 @@ EQUAL = 1e-25
 
 @dataclass
 class Shift:
-    """Shifted data: their expression, the pivot, the producer of the shifted data, and b -> b'."""
+    """Shifted data: their expression, the pivot, the producer of the shifted data, and b -> b'.
+
+    twins   reduction that b reads -> the same reduction of shifted data
+    moving  values m that move with the data like b does: x - m stays what it is
+    """
 
     data: Expr
     pivot: Ref
     shifted: Ref
     locations: dict[Expr, Expr] = field(default_factory=dict)
     twins: dict[str, str] = field(default_factory=dict)
+    moving: set[Expr] = field(default_factory=set)
+
+    def replace_data(self, e: Expr, by: Expr) -> Expr:
+        """`e` with the data replaced, except in differences that do not move."""
+        if e == self.data:
+            return by
+        if _stands_still(e, self.data, self.moving):
+            return e
+        return with_children(e, tuple(self.replace_data(c, by) for c in children(e)))
 
 
 @dataclass(frozen=True)
@@ -93,8 +106,9 @@ def pivot(cascade: Cascade) -> Pivoted | None:
         body = _rewritten(r.body, shifts)
         for s in shifts:
             if r.name in s.twins:
-                reductions.append(Reduction(s.twins[r.name], r.monoid, _twin(r.body, s), r.axes))
-                body = substitute(body, {s.data: s.shifted + s.pivot})
+                twin = s.replace_data(r.body, s.shifted)
+                reductions.append(Reduction(s.twins[r.name], r.monoid, twin, r.axes))
+                body = s.replace_data(body, s.shifted + s.pivot)
         reductions.append(replace(r, body=body))
     producers = tuple(Let(s.shifted.name, s.shifted.axes, s.data - s.pivot) for s in shifts)
     outs = tuple(replace(o, expr=_inlined(_rewritten(o.expr, shifts), shifts)) for o in cascade.outs)
@@ -103,13 +117,37 @@ def pivot(cascade: Cascade) -> Pivoted | None:
     return Pivoted(inner, opaque, frozenset(candidates), replace(cascade, outs=outs), tuple(shifts))
 
 
+def _difference(e: Expr) -> tuple[Expr, Expr] | None:
+    """(a, b) of an expression that is a - b: written so, or as a + (-b)."""
+    if isinstance(e, Op) and e.fn == "sub":
+        return e.args[0], e.args[1]
+    if isinstance(e, Op) and e.fn == "add":
+        for a, b in (e.args, e.args[::-1]):
+            if isinstance(b, Op) and b.fn == "neg":
+                return a, b.args[0]
+    return None
+
+
 def _differences(e: Expr, axis: str) -> Iterator[tuple[Expr, Expr]]:
     """(x, b) of every difference x - b or b - x of data and a stream-free value that reads results."""
-    for x in walk(e):
-        if isinstance(x, Op) and x.fn == "sub":
-            for data, b in (x.args, x.args[::-1]):
-                if refs(b) and axis not in free_axes(b) and _is_data(data, axis):
-                    yield data, b
+    for part in filter(None, map(_difference, walk(e))):
+        for data, b in (part, part[::-1]):
+            if refs(b) and axis not in free_axes(b) and _is_data(data, axis):
+                yield data, b
+
+
+def _stands_still(e: Expr, data: Expr, moving: Set[Expr]) -> bool:
+    """Whether an expression is the difference of the data and a value that moves with them."""
+    a, b = _difference(e) or (None, None)
+    return (a == data and b in moving) or (b == data and a in moving)
+
+
+def _reads(e: Expr, data: Expr, moving: Set[Expr]) -> frozenset[str]:
+    """Names that an expression reads outside of differences that stand still."""
+    if _stands_still(e, data, moving):
+        return frozenset()
+    own = frozenset((e.name,)) if isinstance(e, Ref) else frozenset[str]()
+    return own.union(*(_reads(c, data, moving) for c in children(e)))
 
 
 def _is_data(e: Expr, axis: str) -> bool:
@@ -134,20 +172,22 @@ def _candidates(cascade: Cascade) -> dict[Expr, set[Expr]]:
 
 def _shift(cascade: Cascade, data: Expr, values: set[Expr], taken: set[str]) -> Shift | None:
     """The shift of data, with those of the values subtracted from them that were confirmed to be locations."""
-    moving = _Movement(cascade, data)
+    movement = _Movement(cascade, data)
+    moving = {b for b in values if movement.is_location(b)}
+    moved = {r.name for r in cascade.reductions if movement.moves(Ref(r.name, r.axes))}
     locations: dict[Expr, list[Reduction]] = {}
-    for b in sorted(values, key=str):
-        read = [r for r in cascade.reductions if r.name in refs(b) and moving.moves(Ref(r.name, r.axes))]
-        names = {r.name for r in read}
-        plain = not any(refs(r.body) & names for r in read)
-        if plain and any(r.monoid == "sum" for r in read) and moving.is_location(b):
+    for b in sorted(moving, key=str):
+        read = [r for r in cascade.reductions if r.name in refs(b) & moved]
+        plain = not any(_reads(r.body, data, moving) & moved for r in read)
+        if plain and any(r.monoid == "sum" for r in read):
             locations[b] = read
     if not locations:
         return None
     name = next(x.tensor for x in walk(data) if isinstance(x, Load))
     along = tuple(a.name for a in cascade.axes if a.name in free_axes(data))
     axes = tuple(a for a in along if a != cascade.axis)
-    shift = Shift(data, Ref(_fresh(f"{name}_pivot", taken), axes), Ref(_fresh(f"{name}_shifted", taken), along))
+    shift = Shift(data, Ref(_fresh(f"{name}_pivot", taken), axes), Ref(_fresh(f"{name}_shifted", taken), along),
+                  moving=moving)
     for b, read in locations.items():
         for r in read:
             if r.name not in shift.twins:
@@ -203,20 +243,14 @@ class _Movement:
 
 
 def _rewritten(e: Expr, shifts: list[Shift]) -> Expr:
-    """x - b becomes (shifted x) - b', and b - x becomes b' - (shifted x)."""
-    if isinstance(e, Op) and e.fn == "sub":
-        for s in shifts:
-            for x, b in (e.args, e.args[::-1]):
-                if x == s.data and b in s.locations:
-                    parts = s.shifted, s.locations[b]
-                    return op("sub", *(parts if x is e.args[0] else parts[::-1]))
-    new = tuple(_rewritten(c, shifts) for c in children(e))
-    return with_children(e, new)
-
-
-def _twin(body: Expr, s: Shift) -> Expr:
-    """The body of a reduction on shifted data."""
-    return substitute(body, {s.data: s.shifted})
+    """x - b becomes (shifted x) - b', and b - x becomes -((shifted x) - b')."""
+    a, b = _difference(e) or (None, None)
+    for s in shifts:
+        if a == s.data and b in s.locations:
+            return s.shifted - s.locations[b]
+        if b == s.data and a in s.locations:
+            return -(s.shifted - s.locations[a])
+    return with_children(e, tuple(_rewritten(c, shifts) for c in children(e)))
 
 
 def _inlined(e: Expr, shifts: list[Shift]) -> Expr:

@@ -3,7 +3,9 @@
 F(x, d) = sum over r of G_r(x) H_r(d) has a table F(x_i, d_j) of rank at most the number of terms. A rank that
 grows with the table is evidence that no finite state can follow d. The x and d are sampled under their proven
 relation: d_j are the results of a stream that contains every x_i (so x <= max x holds, sums of squares are
-nonnegative, ...). It speaks of sums only: a max of |x - d| has full rank and yet two accumulators.
+nonnegative, ...). It speaks of sums only: a max of |x - d| has full rank and yet two accumulators. And a table of
+finite size cannot tell rank 25, as of (x - a)^4 (y - b)^4, from none: a body that is visibly a finite sum of products
+is never held for infinite.
 """
 
 from __future__ import annotations
@@ -13,26 +15,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from redfuser.derivation.sample import Sampler, evaluate_results
-from redfuser.derivation.skeleton import Skeleton, Stage
+from redfuser.derivation.skeleton import Skeleton, Stage, reads_state
+from redfuser.ir import Const, Expr, Op, free_axes
+from redfuser.rules.language import STREAM
 from redfuser.rules.real import RealEvaluator, Undefined
 
 SIZES = (8, 12)
 """Numbers of x: more than the accumulators of any moment with a binomial rule."""
-ROWS_PER_COLUMN = 4
+ROWS_PER_COLUMN = 12
 """Number of d per x: kinks of F between neighbouring x must be met."""
 DIGITS = 60
 NEGLIGIBLE = 1e-30
 EXTRA_ELEMENTS = (2, 3, 5)
 WIDEST = 20.0
-"""Standard deviation of the further elements of a stream, up to: the results must move across the whole range of x."""
+"""Standard deviation of the further elements of a stream, up to: the results must move across the whole range of x,
+and also by little where the x are dense."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rank found at each size of the table."""
+    """Rank found at each size of the table. `finite`: the body is a finite sum of products, whatever the table says."""
 
     found: tuple[int, ...]
     sizes: tuple[int, ...] = SIZES
+    finite: bool = False
 
     @property
     def growing(self) -> bool:
@@ -40,7 +46,7 @@ class Ranks:
 
         The larger table need not be full: two of its x may lie so close that no sampled d tells them apart.
         """
-        return self.found[0] == self.sizes[0] < self.found[-1]
+        return not self.finite and self.found[0] == self.sizes[0] < self.found[-1]
 
     @property
     def highest(self) -> int:
@@ -59,9 +65,36 @@ def separation_ranks(skeleton: Skeleton, stage: Stage, final: frozenset[str] = f
         return None
     with mpmath.workdps(DIGITS):
         try:
-            return Ranks(tuple(_rank(_table(skeleton, stage, final, k), NEGLIGIBLE) for k in SIZES))
+            found = tuple(_rank(_table(skeleton, stage, final, k), NEGLIGIBLE) for k in SIZES)
         except Undefined:
             return None
+    return Ranks(found, finite=_is_finite(stage.body))
+
+
+def _is_finite(e: Expr) -> bool:
+    """Whether an expression is visibly a finite sum of products G(x) H(d)."""
+    if _is_one_sided(e):
+        return True
+    if not isinstance(e, Op):
+        return False
+    if e.fn in ("add", "sub", "mul", "neg"):
+        return all(map(_is_finite, e.args))
+    if e.fn == "div":
+        return _is_finite(e.args[0]) and _is_one_sided(e.args[1])
+    if e.fn == "pow":
+        power = e.args[1]
+        return (isinstance(power, Const) and isinstance(power.value, int) and power.value >= 0
+                and _is_finite(e.args[0]))
+    return e.fn in ("exp", "exp2", "sin", "cos") and _is_additive(e.args[0])
+
+
+def _is_additive(e: Expr) -> bool:
+    """Whether an expression is a sum of terms that each depend on the stream or on results, not on both."""
+    return _is_one_sided(e) or (isinstance(e, Op) and e.fn in ("add", "sub", "neg") and all(map(_is_additive, e.args)))
+
+
+def _is_one_sided(e: Expr) -> bool:
+    return STREAM not in free_axes(e) or not reads_state(e)
 
 
 def _table(skeleton: Skeleton, stage: Stage, final: frozenset[str], k: int) -> list[list[Any]]:
@@ -83,7 +116,8 @@ def _sampled_table(skeleton: Skeleton, stage: Stage, final: frozenset[str], k: i
     fixed: dict[str, Any] = {}
     rows = []
     for _ in range(ROWS_PER_COLUMN * k):
-        stream = sampler.extended(shared, k, sampler.rng.choice(EXTRA_ELEMENTS), sampler.rng.uniform(1.0, WIDEST))
+        spread = sampler.rng.choice((sampler.rng.uniform(1.0, WIDEST), WIDEST ** sampler.rng.uniform(-0.5, 1.0)))
+        stream = sampler.extended(shared, k, sampler.rng.choice(EXTRA_ELEMENTS), spread)
         results = evaluate_results(skeleton, stream, before=stage.name, fixed=fixed)
         fixed = fixed or {name: results[name] for name in results if name in final}
         evaluator = RealEvaluator(stream.lookup(results), stream.length)

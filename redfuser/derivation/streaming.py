@@ -143,10 +143,11 @@ class Streamer:
 
     def advance(self, states: Sequence[State], chunk: Chunk | None = None) -> State:
         """The state after the given non-empty states (in stream order) and the chunk."""
-        inputs = self._inputs(states, chunk)
-        sizes = dict(states[0].sizes) if chunk is None else _sizes(self.fused, chunk)
-        seen = inputs | dict(chunk.arrays if chunk else {}) | dict(states[0].values if states else {})
-        dtype = self.float_type(seen)
+        free = stream_free(self.fused)
+        inputs = dict(states[0].inputs) if chunk is None else {name: _frozen(chunk.arrays[name]) for name in free}
+        sizes = dict(states[0].sizes) if chunk is None else chunk_sizes(self.fused, chunk)
+        held = {f"old{j} {name}": value for j, state in enumerate(states) for name, value in state.values.items()}
+        dtype = self.float_type(inputs | dict(chunk.arrays if chunk else {}) | held)
         ev = ChunkEvaluator(self.fused, sizes, chunk or Chunk(inputs, 0, 0), dtype.type)
         for name, value in self.final.items():
             self._define(ev, f"new {name}", name, value)
@@ -161,13 +162,6 @@ class Streamer:
             self._define(ev, f"new {a.name}", a.name, _as_float(value, dtype))
             values[a.name] = _frozen(ev.values[f"new {a.name}"][1])
         return State(values, inputs, sizes, length)
-
-    def _inputs(self, states: Sequence[State], chunk: Chunk | None) -> dict[str, Array]:
-        """The stream-free inputs."""
-        if chunk is None:
-            return dict(states[0].inputs)
-        free = [t.name for t in self.fused.cascade.tensors if self.fused.cascade.axis not in t.axes]
-        return {name: np.asarray(chunk.arrays[name]) for name in free}
 
     def _define(self, ev: Evaluator, key: str, name: str, value: Any) -> None:
         """Bind a value whose dimensions are either the named axes in order, or aligned over all axes."""
@@ -268,7 +262,12 @@ def _frozen(array: Array) -> Array:
     return copy
 
 
-def _sizes(fused: FusedCascade, chunk: Chunk) -> dict[str, int]:
+def stream_free(fused: FusedCascade) -> list[str]:
+    """Names of the inputs that do not carry the stream axis."""
+    return [t.name for t in fused.cascade.tensors if fused.cascade.axis not in t.axes]
+
+
+def chunk_sizes(fused: FusedCascade, chunk: Chunk) -> dict[str, int]:
     c = fused.cascade
     return axis_sizes(c.tensors, chunk.arrays, {a.name: a.size for a in c.axes})
 
@@ -379,9 +378,9 @@ def empty_state(streamer: Streamer, arrays: Arrays, sizes: Mapping[str, int]) ->
     for a in streamer.accumulators:
         if a.monoid in _NOTHING:
             raise ShapeError(f"{a.monoid} of an empty stream ({a}): axis {streamer.fused.cascade.axis} has length 0")
-        values[a.name] = np.full([sizes[x.rstrip("'")] for x in a.axes], MONOIDS[a.monoid].identity, dtype)
-    free = {t.name for t in streamer.fused.cascade.tensors if streamer.fused.cascade.axis not in t.axes}
-    return State(values, {k: np.asarray(v) for k, v in arrays.items() if k in free}, sizes)
+        nothing = 0.0 if a.monoid == "first" else MONOIDS[a.monoid].identity  # any pivot will do
+        values[a.name] = np.full([sizes[x.rstrip("'")] for x in a.axes], nothing, dtype)
+    return State(values, {k: np.asarray(arrays[k]) for k in stream_free(streamer.fused)}, sizes)
 
 
 def _outputs(fused: FusedCascade, results: Mapping[str, Array], arrays: Arrays, sizes: Mapping[str, int],

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.frontend.record import Recorder
-from redfuser.frontend.standin import FUNCTIONS, MODULES
+from redfuser.frontend.standin import FUNCTIONS, MODULES, random_stand_in
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -50,6 +50,9 @@ class Rebinder:
             return self._module(value)
         if id(value) in FUNCTIONS:
             return FUNCTIONS[id(value)]
+        drawing = random_stand_in(value)
+        if drawing is not None:
+            return drawing
         if isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
             names = frozenset(_names(value.__func__.__code__))
             self.recorder.guard({"self": value.__self__}, "self", names)

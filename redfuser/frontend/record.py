@@ -248,6 +248,7 @@ class Recorder:
                                          f"give an int instead of {str(dim)!r} in the spec, or avoid it"))
             return dim.value
         if v.ndim or v.op not in ("ufunc", "cast"):
+            refuse_argument(v, need)
             raise TraceError(located(f"{need} depends on array values, which are unknown while tracing; "
                                      "use np.where for a choice between values, and keep other values in arrays"))
         operands = [self.concrete(x, need) for x in v.inputs]
@@ -277,6 +278,44 @@ class Recorder:
         elif v.op != "const":
             self.branches.append((v, truth))
         return truth
+
+
+class StaticNeeded(TraceError):
+    """Numbers among the arguments decide what the program is (an axis, a flag): `arguments` names them."""
+
+    def __init__(self, message: str, arguments: Sequence[str]) -> None:
+        super().__init__(message)
+        self.arguments = tuple(arguments)
+
+
+def number_arguments(v: Value) -> set[str] | None:
+    """The arguments that a number is computed from; None when elements of an array take part.
+
+    An integer taken out of an argument of rank 1 counts: a tuple of axes arrives as such an array.
+    """
+    if v.op == "view" and not v.ndim and v.inputs[0].op == "input" and v.inputs[0].ndim == 1 and v.dtype == INT:
+        return {v.inputs[0].param}
+    if v.ndim or v.op not in ("input", "const", "size", "ufunc", "cast"):
+        return None
+    found = [number_arguments(x) for x in v.inputs]
+    own = {v.param} if v.op == "input" else set()
+    return None if None in found else own.union(*(names for names in found if names is not None))
+
+
+def refuse_argument(v: Value, need: str) -> None:
+    """Raise when `need` asks for a number that arguments decide.
+
+    Raises
+    ------
+    StaticNeeded
+        naming the arguments and the option that makes them part of the program.
+    """
+    names = sorted(number_arguments(v) or ())
+    if names:
+        shown, option = " and ".join(map(repr, names)), repr(names[0]) if len(names) == 1 else repr(tuple(names))
+        raise StaticNeeded(located(f"{need} depends on the argument {shown}, a number that may differ from call to "
+                                   f"call; rf.fuse(..., static_argnames={option}) makes it part of the program, "
+                                   "compiled anew for each value"), names)
 
 
 def _kind(v: Value) -> Any:

@@ -29,6 +29,8 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(a.ndim))
+    if isinstance(axis, Tracer) and axis.ndim == 0:
+        axis = operator.index(axis)
     try:
         return tuple(sorted(normalize_axis_tuple(axis, a.ndim)))
     except ValueError as error:  # AxisError is one

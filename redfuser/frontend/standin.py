@@ -6,10 +6,11 @@ NumPy's protocols hand functions of *arrays* to the tracer, but not functions of
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -59,22 +60,52 @@ MATH_FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class StandIn(ModuleType):
-    """A module with some functions replaced; everything else is the real module's."""
+    """A module with some members replaced; everything else is the real module's."""
 
-    def __init__(self, real: ModuleType, replaced: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, real: ModuleType, replaced: Mapping[str, Any]) -> None:
         super().__init__(real.__name__, real.__doc__)
         self._real = real
-        for name, function in replaced.items():
-            setattr(self, name, function)
+        for name, member in replaced.items():
+            setattr(self, name, member)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
 
-NUMPY = StandIn(np, NUMPY_FUNCTIONS)
+class Random(ModuleType):
+    """`numpy.random`, and every generator: drawing would happen once, while tracing, and be frozen into the program."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = getattr(np.random, name, None)
+        if isinstance(found, type):
+            return found  # isinstance(rng, np.random.Generator) has an answer
+        return functools.partial(_refuse_draw, name)
+
+
+def _refuse_draw(name: str, *_: Any, **__: Any) -> NoReturn:
+    raise TraceError(located(f"random numbers ({name}) would be drawn once, while tracing, and be the same in every "
+                             "call; draw them outside and pass the array as an argument"))
+
+
+RANDOM = Random("numpy.random")
+_GENERATORS = (np.random.Generator, np.random.RandomState)
+
+
+def random_stand_in(value: Any) -> Any:
+    """What stands for a generator of random numbers or for one of its methods; None for anything else."""
+    if isinstance(value, _GENERATORS):
+        return RANDOM
+    if isinstance(getattr(value, "__self__", None), _GENERATORS):
+        return getattr(RANDOM, value.__name__)
+    return None
+
+
+NUMPY = StandIn(np, {**NUMPY_FUNCTIONS, "random": RANDOM})
 MATH = StandIn(math, MATH_FUNCTIONS)
 
-MODULES: dict[int, ModuleType] = {id(np): NUMPY, id(math): MATH}
+MODULES: dict[int, ModuleType] = {id(np): NUMPY, id(math): MATH, id(np.random): RANDOM}
 """id of a real module -> its stand-in."""
 
 FUNCTIONS: dict[int, Callable[..., Any]] = {

@@ -16,7 +16,7 @@ import numpy as np
 
 from redfuser.errors import TraceError
 from redfuser.frontend.dims import show_shape
-from redfuser.frontend.record import Recorder, Value
+from redfuser.frontend.record import Recorder, Value, refuse_argument
 from redfuser.frontend.source import located
 
 
@@ -135,6 +135,7 @@ class Tracer:
     __pow__, __rpow__, __ipow__ = _binary(np.power)
     __and__, __rand__, __iand__ = _binary(np.bitwise_and)
     __or__, __ror__, __ior__ = _binary(np.bitwise_or)
+    __xor__, __rxor__, __ixor__ = _binary(np.bitwise_xor)
     __lt__ = _binary(np.less)[0]
     __le__ = _binary(np.less_equal)[0]
     __gt__ = _binary(np.greater)[0]
@@ -185,6 +186,7 @@ class Tracer:
     def __bool__(self) -> bool:
         if self.ndim == 0 and _only_sizes(self.value):
             return self.recorder.decide(self.value)
+        refuse_argument(self.value, "a branch")
         raise TraceError(located("a branch depends on array values, which are unknown while tracing; use np.where "
                                  "instead of `if`, `and`, `or`, `not`"))
 
@@ -209,7 +211,7 @@ class Tracer:
 
     def __len__(self) -> int:
         if self.ndim == 0:
-            raise TypeError("len() of a 0-d array")
+            raise TypeError("len() of a 0-d array")  # as NumPy: callers ask whether this is a sequence
         return operator.index(self.shape[0])
 
     def __iter__(self) -> Iterator[Any]:
@@ -303,8 +305,9 @@ class Tracer:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):  # protocols probe for these; their absence is an answer
             raise AttributeError(name)
-        hint = "it is an array method that cannot be recorded" if hasattr(np.ndarray, name) else "arrays have no such"
-        raise TraceError(located(f"array.{name}: {hint} attribute; use the arithmetic and reductions of NumPy"))
+        problem = "cannot be recorded" if hasattr(np.ndarray, name) else "does not exist in NumPy"
+        raise TraceError(located(f"the array attribute .{name} {problem}; use arithmetic, reductions (sum, max, mean, "
+                                 "var, ...), np.where, np.einsum or matmul"))
 
     def __repr__(self) -> str:
         return f"Tracer({self.value.op}, shape={show_shape(self.value.shape)}, dtype={self.dtype})"

@@ -32,6 +32,7 @@ from redfuser.ir.expr import (
     rename_axes,
     rewrite,
     substitute,
+    with_children,
 )
 from redfuser.ir.grouping import Group, Plan, reduce_of
 from redfuser.ir.interpret import Arrays, axis_sizes, run_cascade
@@ -161,8 +162,10 @@ class _Builder:
 
     def cascade(self, name: str) -> Cascade:
         """Stages, the producers they need (each at every combination of axes in use) and the outputs."""
-        reductions = tuple(Reduction(s.name, reduce_of(s).monoid, self.local(reduce_of(s).body), s.axes)
-                           for s in self.group.stages)
+        reductions = tuple(
+            Reduction(s.name, reduce_of(s).monoid, self.counting(self.local(reduce_of(s).body)), s.axes)
+            for s in self.group.stages
+        )
         outs = tuple(Out(o.name, o.axes, self.local(o.expr), o.dtype) for o in self.group.outs)
         producers, reductions, outs = absorb_elementwise(tuple(self.producers.values()), reductions, outs)
         exprs = [*(p.expr for p in producers), *(r.body for r in reductions), *(o.expr for o in outs)]
@@ -178,7 +181,7 @@ class _Builder:
 
         def replace(x: Expr) -> Expr | None:
             if isinstance(x, Size) and self.group.axis is not None and base_axis(self.group.axis) == base_axis(x.axis):
-                return Size(self.group.axis)  # the number of elements reduced
+                return Size(self.group.axis)
             if not isinstance(x, Ref) or x.name in own:
                 return None
             if x.name in self.plan.producers:
@@ -186,6 +189,26 @@ class _Builder:
             return Load(self.temporaries[x.name].name, x.axes)
 
         return rewrite(e, replace)
+
+    def counting(self, e: Expr) -> Expr:
+        """The body of a stage with its two kinds of stream length kept apart.
+
+        Within a dependency (free of the stream, reading results of this cascade) the length belongs to those results:
+        it is the number of elements they have seen, `Size(stream)`. Elsewhere it is a finished number, known before
+        the loop: `Size` of the primed axis. A final mean S / n that counted along would start far too large.
+        """
+        stream = self.group.axis
+        assert stream is not None
+        own = self.group.names()
+
+        def go(x: Expr) -> Expr:
+            if x == Size(stream):
+                return Size(stream + "'")
+            if stream not in free_axes(x) and any(isinstance(r, Ref) and r.name in own for r in distinct(x)):
+                return x
+            return with_children(x, tuple(map(go, children(x))))
+
+        return go(e)
 
     def _produced(self, ref: Ref) -> Ref:
         if ref not in self.producers:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import hashlib
 import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -46,8 +48,16 @@ def digest(*parts: str) -> str:
 
 @lru_cache(maxsize=1)
 def _temporary(pid: int) -> Path:
-    """The private directory of this process, used when the cache cannot be."""
-    return Path(tempfile.mkdtemp(prefix=f"redfuser-{pid}-"))
+    """The private directory of this process, used when the cache cannot be; removed when the process ends."""
+    directory = Path(tempfile.mkdtemp(prefix=f"redfuser-{pid}-"))
+    atexit.register(_remove, directory, pid)
+    return directory
+
+
+def _remove(directory: Path, pid: int) -> None:
+    """Remove a private directory, unless this is a forked child of its owner."""
+    if os.getpid() == pid:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def fetch(key: str, source: str, build: Callable[[Path, Path], None]) -> Path:
@@ -69,8 +79,8 @@ def fetch(key: str, source: str, build: Callable[[Path, Path], None]) -> Path:
     directory = cache_directory()
     try:
         return _fetch_in(directory, key, source, build)
-    except OSError as error:
-        if error.errno not in _UNUSABLE:
+    except (OSError, NotImplementedError) as error:  # the latter: a file system that cannot lock
+        if isinstance(error, OSError) and error.errno not in _UNUSABLE:
             raise CacheError(f"the kernel cache {directory} failed ({error}); {REMEDY}") from error
         warnings.warn(
             f"the kernel cache {directory} cannot be used ({error}); compiling in a temporary directory; {REMEDY}",

@@ -14,7 +14,7 @@ from redfuser.codegen.c import CTarget, entry_name, print_c
 from redfuser.codegen.nodes import For, If, Kernel, MatMul, Stmt
 from redfuser.errors import NoCompiler, ShapeError
 from redfuser.runtime.arrays import Array, Port
-from redfuser.runtime.build import build_library
+from redfuser.runtime.build import build_library, load_library
 from redfuser.runtime.compiler import Compiler, find_compiler
 from redfuser.runtime.machine import thread_count, vector_unit
 from redfuser.runtime.pool import pool_runtime
@@ -80,7 +80,7 @@ class CompiledKernel:
         self.source = source
         self.path = path
         self.threads = threads
-        self._library = ctypes.CDLL(str(path))
+        self._library = load_library(path)
         self._entry = self._library[entry_name(kernel)]
         self._entry.restype = ctypes.c_int
         self._entry.argtypes = [

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -94,11 +95,15 @@ static void start_workers(int count) {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes)) return;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  sigset_t all, before; /* signals belong to the host's threads: workers start with all of them blocked */
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   while (watching && pool.workers < count && pool.workers < MAX_WORKERS) {
     pthread_t thread;
     if (pthread_create(&thread, &attributes, worker, (void *)(intptr_t)(pool.workers + 1))) break; /* fewer threads do */
     pool.workers++;
   }
+  pthread_sigmask(SIG_SETMASK, &before, 0);
   pthread_attr_destroy(&attributes);
 }
 

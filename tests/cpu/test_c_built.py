@@ -70,6 +70,14 @@ def test_tiles(name, dtype, variant):
 
 
 @MACHINES
+@pytest.mark.parametrize("name", ["attention_causal", "decode", "rms_dot"])
+def test_tiles_with_chunks(name, dtype, variant):
+    cascade = fused("TILES", name, dtype)
+    sizes = [tile_sizes(cascade, n, rows) for n, rows in ((100, 7), (1, 1), (33, 13))]
+    check(cascade, sizes, Options(block=16, tile=6, chunk=16), dtype, variant)
+
+
+@MACHINES
 def test_elementwise(dtype, variant):
     check(fused("elementwise", "", dtype), [{"p": 3, "n": n} for n in (17, 1, 100)], None, dtype, variant)
 

@@ -95,6 +95,7 @@ def test_demo_prints_matches_and_derivations(capsys: pytest.CaptureFixture[str])
     text = capsys.readouterr().out
     assert "NOT_FUSIBLE" in text
     assert "passes" in text
+    assert "dependencies   d1 = mean_sum_shifted[i] / count" in text  # the updates speak of d1
     assert "ratio" in text
 
 

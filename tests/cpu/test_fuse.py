@@ -250,6 +250,64 @@ def test_static_arguments_are_part_of_the_program():
     assert f.stats.derivations == 2
 
 
+def test_an_axis_argument_becomes_static_by_itself():
+    def softmax(x, axis=-1, keepdims=True):
+        e = np.exp(x - x.max(axis=axis, keepdims=True))
+        total = e.sum(axis=axis, keepdims=keepdims)
+        return e / total if keepdims else total
+
+    f, x = rf.fuse(softmax), normal(4, 6)
+    for axis in (-1, 0, 1):
+        np.testing.assert_allclose(f(x, axis), softmax(x, axis), rtol=1e-13)
+    np.testing.assert_allclose(f(x, axis=0, keepdims=False), softmax(x, 0, False), rtol=1e-13)
+    np.testing.assert_allclose(rf.fuse(lambda x, axes=(0, 1): x.sum(axes))(x), x.sum(), rtol=1e-13)
+    assert rf.fuse(softmax).explain(x, 0).verdict == Verdict.FUSIBLE
+
+
+def test_finished_results_of_another_cascade_do_not_count_along():
+    def standardise(x):
+        return (x - x.mean()) / x.std()
+
+    def covariance(x):
+        centred = x - x.mean(0)
+        return centred.T @ centred / (x.shape[0] - 1)
+
+    x = (normal(4, 200_000) + 1e4).astype("float32")
+    assert_contract(rf.fuse(standardise)(x), standardise, x, condition=4)
+    x = (normal(60_000, 8) + 1e3).astype("float32")
+    assert_contract(rf.fuse(covariance)(x), covariance, x, condition=4)
+
+
+def test_one_size_in_two_roles():
+    def nearest(x):
+        return ((x[:, None, :] - x[None, :, :]) ** 2).sum(-1).max(1)
+
+    def lower_triangle(q, k):
+        s = np.where(np.tril(np.ones((q.shape[0], q.shape[0]))) > 0, q @ k.T, -np.inf)
+        return np.exp(s - s.max(-1, keepdims=True)).sum(-1)
+
+    def correlation(x):
+        z = x / x.std(0)
+        return z.T @ z
+
+    q, k = normal(9, 4), normal(9, 4, seed=1)
+    def gram(x):
+        return (x @ x.T).max(1)
+
+    for fn, args in ((nearest, (q,)), (lower_triangle, (q, k)), (correlation, (q,)), (gram, (q,))):
+        np.testing.assert_allclose(rf.fuse(fn)(*args), fn(*args), rtol=1e-12)
+
+
+def test_callable_objects_and_partials_can_be_fused():
+    class Scaled:
+        def __call__(self, x):
+            return (x * 2).sum(-1)
+
+    x = normal(3, 5)
+    np.testing.assert_allclose(rf.fuse(Scaled())(x), (x * 2).sum(-1))
+    np.testing.assert_allclose(rf.fuse(functools.partial(F.softmax))(x), F.softmax(x), rtol=1e-13)
+
+
 def test_methods_can_be_fused():
     class Scaler:
         scale = 2.0

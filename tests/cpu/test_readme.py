@@ -7,8 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from redfuser.frontend.functions import FUNCTIONS
+from redfuser.frontend.standin import NUMPY_FUNCTIONS
+from redfuser.frontend.ufuncs import ELEMENTWISE
+
+KEYWORDS = {"axis", "keepdims", "dtype", "ddof", "initial"}
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
@@ -34,6 +40,21 @@ def test_paths_in_the_text_exist(page: Path) -> None:
     )
     missing = [path for path in named if not (ROOT / path).exists()]
     assert not missing
+
+
+def test_the_page_of_functions_lists_what_is_recorded() -> None:
+    rows = re.findall(r"^\| ([a-z]+) \| (.*) \|$", (ROOT / "docs" / "functions.md").read_text(), re.MULTILINE)
+    listed = {kind: set(re.findall(r"`([a-z0-9_.]+)`", text)) for kind, text in rows}
+    assert listed["elementwise"] == {u.__name__ for u in ELEMENTWISE}
+    table = {getattr(np.linalg if name.startswith("linalg.") else np, name.rpartition(".")[2])
+             for kind in ("choice", "reductions", "products", "shape") for name in listed[kind] - KEYWORDS}
+    assert table - {np.matmul} <= FUNCTIONS.keys()
+    helpers = {np.around, np.matrix_transpose, np.atleast_1d, np.atleast_2d, np.shape, np.ndim,
+               np.size, np.result_type, np.real, np.astype, np.copy}
+    likes = {np.full_like, np.zeros_like, np.ones_like, np.empty_like}
+    assert FUNCTIONS.keys() - table == helpers | likes
+    created = {name for name in listed["creation"] if "." not in name and not name.endswith("_like")}
+    assert created | {"asarray", "array"} == NUMPY_FUNCTIONS.keys() - {"asanyarray", "ascontiguousarray"}
 
 
 def test_the_commands_of_the_readme_are_the_documented_ones() -> None:

@@ -25,7 +25,7 @@ from redfuser.runtime import (
     find_compiler,
 )
 from redfuser.runtime import cache as cache_module
-from redfuser.runtime.build import build_library
+from redfuser.runtime.build import build_library, load_library
 from redfuser.runtime.machine import cache_sizes, profile_overrides, thread_count, vector_unit
 
 X = row_cell("x", "float32")
@@ -257,6 +257,50 @@ def test_a_file_where_the_cache_should_be(monkeypatch, tmp_path):
     monkeypatch.setenv("REDFUSER_CACHE_DIR", str(tmp_path / "file"))
     with pytest.warns(CacheWarning):
         assert works(compile_kernel(DOUBLE))
+
+
+def test_a_file_system_without_locks(empty_cache, monkeypatch):
+    """filelock raises NotImplementedError there."""
+    original = cache_module._fetch_in
+
+    def without_locks(directory, *rest):
+        if directory == empty_cache:
+            raise NotImplementedError("no flock")
+        return original(directory, *rest)
+
+    monkeypatch.setattr(cache_module, "_fetch_in", without_locks)
+    with pytest.warns(CacheWarning, match=r"no flock.*REDFUSER_CACHE_DIR"):
+        assert works(compile_kernel(DOUBLE))
+
+
+def test_a_library_the_system_refuses_is_named(tmp_path):
+    (tmp_path / "x.so").write_bytes(b"\x7fELF but no library")
+    with pytest.raises(CacheError, match=r"x\.so cannot be loaded.*REDFUSER_CACHE_DIR"):
+        load_library(tmp_path / "x.so")
+
+
+COMPILE_ASIDE = """
+import warnings
+from programs import *
+warnings.simplefilter("ignore")
+x = row_cell("x", "float32")
+print(compile_kernel(elementwise(x * 3.0, [x.buf])).path)
+"""
+
+
+def test_the_temporary_directory_goes_with_the_process(tmp_path):
+    (tmp_path / "file").write_text("")
+    environment = {**os.environ, "REDFUSER_CACHE_DIR": str(tmp_path / "file"), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE_ASIDE],
+        cwd=Path(__file__).parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(tmp_path / "redfuser-") in done.stdout
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_other_failures_are_errors(unwritable):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -271,6 +272,21 @@ def test_the_interpreter_lock_is_released():
     running.clear()
     ticker.join()
     assert during > 100
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the signal masks of threads are read from /proc")
+def test_workers_leave_signals_to_the_host():
+    kernel, x = compile_kernel(two_phases()), np.abs(data(64))
+    before = set(os.listdir("/proc/self/task"))
+    y = np.empty((64, 40), "float32")
+    kernel.run([x], [y], {"r": 64, "n": 40}, threads=12)  # more than any other test starts
+    started = set(os.listdir("/proc/self/task")) - before
+    assert started
+    for task in started:
+        status = Path(f"/proc/self/task/{task}/status").read_text()
+        blocked = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigBlk"))
+        assert blocked & 1 << (signal.SIGINT - 1)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
 
 
 def test_a_forked_child_can_call():

@@ -8,7 +8,9 @@ import pytest
 from derive_examples import X, Y, cascade, derived, reduction, row
 
 from redfuser.derivation import certify, derive_cascade
-from redfuser.ir import Const, Old, Op, Ref, rewrite, select
+from redfuser.derivation.fusion import check_fusion_node
+from redfuser.errors import CheckError
+from redfuser.ir import Const, New, Old, Op, Ref, rewrite, select
 
 CORRECTED = [(name, a) for name in ("softmax", "attention", "variance", "layernorm_dot", "entropy", "weighted_variance",
                                     "third_moment", "pearson", "largest_deviation", "phase", "distance_to_max")
@@ -89,3 +91,10 @@ def test_units_are_the_same_however_a_selection_is_written():
     c = cascade("selected", [reduction("r", "sum", X - X),
                              reduction("least", "min", select(Y > 0, row("r") - X, 0))], "x y")
     assert derive_cascade(c).certificate.valid
+
+
+@pytest.mark.parametrize(("name", "accumulator"), CORRECTED)
+def test_a_correction_that_reads_its_own_new_value_is_no_fusion(name, accumulator):
+    fused = with_correction(derived(name).fused, accumulator, New(accumulator))
+    with pytest.raises(CheckError, match=accumulator):
+        check_fusion_node(fused)

@@ -38,6 +38,7 @@ def test_unknown_profile_is_named() -> None:
 def test_unroll_leaves_registers_for_constants() -> None:
     assert [choose.unroll(AVX2, 1, loads) for loads in (1, 2, 3, 5, 11, 40)] == [4, 4, 3, 2, 1, 1]
     assert choose.unroll(Profile.generic(64), 3, 2) == 4
+    assert choose.unroll(AVX2, 0, 1) == 1  # no reduction: no chain to break
 
 
 def test_block_is_a_quarter_of_the_first_cache() -> None:

@@ -18,6 +18,8 @@ from redfuser.frontend import SizeGuard, Spec, Trace, check_trace, lower, lower_
 X = Spec((3, 5), "float32")
 SCALE = 2.0
 TABLE = np.arange(5, dtype="float32")
+GENERATOR = np.random.default_rng(0)
+GENERATOR_METHOD = GENERATOR.standard_normal
 
 
 def dtype_of(fn: Callable[..., Any], *specs: Spec) -> str:
@@ -401,6 +403,7 @@ def branch_on_data(x):
         (lambda x: x.astype("complex64"), TraceError, "complex64"),
         (lambda x: x % 2.5, TraceError, "floor"),
         (lambda x: x & 1, TraceError, "bitwise"),
+        (lambda x: x ^ 1, TraceError, "bitwise"),
         (lambda x: (x > 0) - (x < 1), TraceError, "no meaning"),
         (lambda x: "text", TraceError, "no array"),
         (lambda x: np.stack([x, x]), TraceError, "stack"),
@@ -408,6 +411,12 @@ def branch_on_data(x):
         (lambda x: 1 in x, TraceError, "`in`"),
         (lambda x: np.maximum.reduce(x, 0, where=x > 0), TraceError, "initial"),
         (lambda x: math.exp(x), TraceError, "np.exp"),
+        (lambda x: x.cumsum(0), TraceError, r"\.cumsum cannot be recorded"),
+        (lambda x: x.total(), TraceError, r"\.total does not exist"),
+        (lambda x: x + np.random.rand(5), TraceError, r"\(rand\) would be drawn once"),  # noqa: NPY002
+        (lambda x: x + np.random.default_rng(0).random(5), TraceError, "pass the array as an argument"),
+        (lambda x: x + GENERATOR.integers(5), TraceError, r"random numbers \(integers\)"),
+        (lambda x: x + GENERATOR_METHOD(5), TraceError, r"random numbers \(standard_normal\)"),
     ],
 )
 def test_errors_name_the_problem(fn: Callable[..., Any], error: type[Exception], message: str) -> None:
@@ -421,6 +430,39 @@ def test_the_line_is_the_users_not_the_tracers() -> None:
         trace(assign, [X])
     first = assign.__code__.co_firstlineno
     assert f"test_frontend_trace.py:{first + 1}: x[0] = 1.0" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fn", "need"),
+    [
+        (lambda x, k: x.sum(axis=k), "an int"),
+        (lambda x, k: x.sum(axis=(k, 1)), "an int"),
+        (lambda x, k: x.max(1, keepdims=k), "a branch"),
+        (lambda x, k: x if k else -x, "a branch"),
+        (lambda x, k: x if k + x.shape[0] > 3 else -x, "a branch"),
+        (lambda x, k: x.sum(1) + np.ones(k), "the shape of an array"),
+        (lambda x, k: x * float(k), "float"),
+        (lambda x, k: sum(x for _ in range(k)), "an int"),
+    ],
+)
+def test_an_argument_that_must_be_static_is_named(fn: Callable[..., Any], need: str) -> None:
+    with pytest.raises(TraceError, match=rf"{need}.* depends on the argument 'k'.*static_argnames='k'"):
+        trace(fn, [X, Spec((), "int64", weak=True)])
+
+
+def test_a_tuple_of_axes_must_be_static() -> None:
+    with pytest.raises(TraceError, match="static_argnames='axes'"):
+        trace(lambda x, axes: x.sum(axes), [X, Spec((2,), "int64")])
+
+
+def test_elements_of_arrays_are_not_called_static() -> None:
+    with pytest.raises(TraceError, match=r"np\.where") as caught:
+        trace(lambda x, k: x if x.sum() > k else -x, [X, Spec((), "float64", weak=True)])
+    assert "static_argnames" not in str(caught.value)
+
+
+def test_a_kind_of_generator_may_be_asked_for() -> None:
+    trace(lambda x, k: x if isinstance(k, np.random.Generator) else -x, [X, None])
 
 
 def test_wrong_arguments() -> None:

@@ -181,3 +181,54 @@ def test_importing_stays_light():
     code = "import sys, redfuser.derivation; print([m for m in ('egglog', 'sympy', 'mpmath') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
+
+
+def test_merging_states_of_different_precision_keeps_the_higher_one(fusion):
+    chunk = {"x": np.ones(2), "v": np.ones((2, 3))}
+    narrow = fusion.update(fusion.init(), **{k: a.astype("float32") for k, a in chunk.items()})
+    wide = fusion.update(fusion.init(), **chunk)
+    for a, b in ((narrow, wide), (wide, narrow)):
+        assert fusion.merge(a, b)["o"].dtype == "float64"
+
+
+def test_a_state_goes_on_with_the_sizes_it_began_with(fusion):
+    three, one = (fusion.update(fusion.init(), x=np.ones(2), v=np.ones((2, d))) for d in (3, 1))
+    with pytest.raises(ShapeError, match="axis d has length 4, the state began with 3"):
+        fusion.update(three, x=np.ones(2), v=np.ones((2, 4)))
+    with pytest.raises(ShapeError, match="axis d has length 1"):
+        fusion.merge(three, one)
+
+
+def test_states_of_another_cascade_are_refused(fusion):
+    other = derive(moments())
+    state = other.update(other.init(), x=np.ones((2, 3)))
+    own = fusion.update(fusion.init(), x=np.ones(2), v=np.ones((2, 3)))
+    for call in (lambda: fusion.merge(own, state), lambda: fusion.merge(state, own),
+                 lambda: fusion.update(state, x=np.ones(2), v=np.ones((2, 3)))):
+        with pytest.raises(ShapeError, match="no state of attention"):
+            call()
+
+
+def test_stream_free_inputs_are_kept_and_must_not_change():
+    n = axes("n")
+    x, w = tensor("x", n), tensor("w")
+    c = Cascade("scaled", axis=n)
+    m = c.max("m", x * w)
+    c.sum("l", np.exp(x * w - m))
+    f = derive(c)
+    scale = np.array(2.0)
+    state = f.update(f.init(), x=np.ones(3), w=scale)
+    scale[...] = 3.0
+    assert state.inputs["w"] == 2.0
+    with pytest.raises(ShapeError, match="w does not vary along axis n"):
+        f.update(state, x=np.ones(3), w=scale)
+
+
+def test_sums_of_nothing_are_zero_also_with_a_pivot():
+    n = axes("n")
+    x = tensor("x", n)
+    c = Cascade("variance", axis=n)
+    c.sum("M2", (x - c.sum("S", x) / c.size) ** 2)
+    f = derive(c)
+    assert any(a.monoid == "first" for a in f.accumulators)
+    assert f.finalize(f.init()) == {"S": 0.0, "M2": 0.0}

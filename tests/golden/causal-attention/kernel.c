@@ -382,41 +382,29 @@ static void phase2(void *context, int thread, int threads) {
       const int64_t rows_v = min_int(i_size - first_row, 210);
       for (int64_t r = 0; r < rows_v; r++) {
         const float c_2 = 1.0f / __builtin_sqrtf(64.0f);
-        /* sweep c in 0 .. 64 unroll 4: */
+        /* sweep c in 0 .. 64 unroll 1: */
         /*   row_operand[r, c] <- q[h, first_row + r, c] * c_2 */
         {
           const float *const ptr0 = q + (h * q_stride_0) + ((first_row + r) * q_stride_1);
           float *const ptr1 = row_operand + r * 64;
           int64_t at = 0;
-          for (; at + 32 <= 64; at += 32) {
+          for (; at + 8 <= 64; at += 8) {
             const vec val0 = load(ptr0 + at) * splat(c_2);
             store(ptr1 + at, val0);
-            const vec val1 = load(ptr0 + at + 8) * splat(c_2);
-            store(ptr1 + at + 8, val1);
-            const vec val2 = load(ptr0 + at + 16) * splat(c_2);
-            store(ptr1 + at + 16, val2);
-            const vec val3 = load(ptr0 + at + 24) * splat(c_2);
-            store(ptr1 + at + 24, val3);
           }
         }
         max0[r] = -__builtin_inff();
         sum1_b[r] = 0.0;
       }
       for (int64_t r = 0; r < 210; r++) {
-        /* sweep d in 0 .. 64 unroll 4: */
+        /* sweep d in 0 .. 64 unroll 1: */
         /*   sum2[r, d] <- 0 */
         {
           float *const ptr2 = sum2_b + r * 64;
           int64_t at = 0;
-          for (; at + 32 <= 64; at += 32) {
-            const vec val4 = splat(0.0f);
-            store(ptr2 + at, val4);
-            const vec val5 = splat(0.0f);
-            store(ptr2 + at + 8, val5);
-            const vec val6 = splat(0.0f);
-            store(ptr2 + at + 16, val6);
-            const vec val7 = splat(0.0f);
-            store(ptr2 + at + 24, val7);
+          for (; at + 8 <= 64; at += 8) {
+            const vec val1 = splat(0.0f);
+            store(ptr2 + at, val1);
           }
         }
       }
@@ -448,27 +436,27 @@ static void phase2(void *context, int thread, int threads) {
             nan_lanes nans0 = {0};
             int64_t at = 0;
             for (; at + 32 <= count; at += 32) {
-              const vec val8 = load(ptr3 + at);
-              acc0 = larger(acc0, val8);
-              const vec val9 = load(ptr3 + at + 8);
-              acc1 = larger(acc1, val9);
-              const vec val10 = load(ptr3 + at + 16);
-              acc2 = larger(acc2, val10);
-              const vec val11 = load(ptr3 + at + 24);
-              acc3 = larger(acc3, val11);
-              nans0 |= unordered(val8, val9);
-              nans0 |= unordered(val10, val11);
+              const vec val2 = load(ptr3 + at);
+              acc0 = larger(acc0, val2);
+              const vec val3 = load(ptr3 + at + 8);
+              acc1 = larger(acc1, val3);
+              const vec val4 = load(ptr3 + at + 16);
+              acc2 = larger(acc2, val4);
+              const vec val5 = load(ptr3 + at + 24);
+              acc3 = larger(acc3, val5);
+              nans0 |= unordered(val2, val3);
+              nans0 |= unordered(val4, val5);
             }
             for (; at + 8 <= count; at += 8) {
-              const vec val12 = load(ptr3 + at);
-              acc0 = larger(acc0, val12);
-              nans0 |= unordered(val12, val12);
+              const vec val6 = load(ptr3 + at);
+              acc0 = larger(acc0, val6);
+              nans0 |= unordered(val6, val6);
             }
             if (at < count) {
               const int left = (int)(count - at);
-              const vec val13 = select(first_lanes(left), load(ptr3 + at), splat(-__builtin_inff()));
-              acc0 = larger(acc0, val13);
-              nans0 |= unordered(val13, val13);
+              const vec val7 = select(first_lanes(left), load(ptr3 + at), splat(-__builtin_inff()));
+              acc0 = larger(acc0, val7);
+              nans0 |= unordered(val7, val7);
             }
             max0_block = any_nan(nans0) ? NOT_A_NUMBER : max_lanes(larger(larger(acc0, acc1), larger(acc2, acc3)));
           }
@@ -484,35 +472,35 @@ static void phase2(void *context, int thread, int threads) {
             vec acc4 = splat(0.0f), acc5 = splat(0.0f), acc6 = splat(0.0f), acc7 = splat(0.0f);
             int64_t at = 0;
             for (; at + 32 <= count; at += 32) {
-              const vec val14 = load(ptr4 + at);
+              const vec val8 = load(ptr4 + at);
+              const vec val9 = exponential(val8 - splat(max0_shift));
+              store(ptr4 + at, val9);
+              acc4 += val9;
+              const vec val10 = load(ptr4 + at + 8);
+              const vec val11 = exponential(val10 - splat(max0_shift));
+              store(ptr4 + at + 8, val11);
+              acc5 += val11;
+              const vec val12 = load(ptr4 + at + 16);
+              const vec val13 = exponential(val12 - splat(max0_shift));
+              store(ptr4 + at + 16, val13);
+              acc6 += val13;
+              const vec val14 = load(ptr4 + at + 24);
               const vec val15 = exponential(val14 - splat(max0_shift));
-              store(ptr4 + at, val15);
-              acc4 += val15;
-              const vec val16 = load(ptr4 + at + 8);
-              const vec val17 = exponential(val16 - splat(max0_shift));
-              store(ptr4 + at + 8, val17);
-              acc5 += val17;
-              const vec val18 = load(ptr4 + at + 16);
-              const vec val19 = exponential(val18 - splat(max0_shift));
-              store(ptr4 + at + 16, val19);
-              acc6 += val19;
-              const vec val20 = load(ptr4 + at + 24);
-              const vec val21 = exponential(val20 - splat(max0_shift));
-              store(ptr4 + at + 24, val21);
-              acc7 += val21;
+              store(ptr4 + at + 24, val15);
+              acc7 += val15;
             }
             for (; at + 8 <= count; at += 8) {
-              const vec val22 = load(ptr4 + at);
-              const vec val23 = exponential(val22 - splat(max0_shift));
-              store(ptr4 + at, val23);
-              acc4 += val23;
+              const vec val16 = load(ptr4 + at);
+              const vec val17 = exponential(val16 - splat(max0_shift));
+              store(ptr4 + at, val17);
+              acc4 += val17;
             }
             if (at < count) {
               const int left = (int)(count - at);
-              const vec val24 = load(ptr4 + at);
-              const vec val25 = exponential(val24 - splat(max0_shift));
-              blend_tail(ptr4 + at, val25, left);
-              acc4 += select(first_lanes(left), val25, splat(0.0f));
+              const vec val18 = load(ptr4 + at);
+              const vec val19 = exponential(val18 - splat(max0_shift));
+              blend_tail(ptr4 + at, val19, left);
+              acc4 += select(first_lanes(left), val19, splat(0.0f));
             }
             sum1_block = sum_lanes(acc4 + acc5 + acc6 + acc7);
           }
@@ -520,48 +508,32 @@ static void phase2(void *context, int thread, int threads) {
             const float factor = __builtin_expf(max0_old - max0_shift);
             const double sum1_moved = sum1_old * (double)factor;
             sum1_b[r] = sum1_moved;
-            /* sweep d in 0 .. 64 unroll 4: */
+            /* sweep d in 0 .. 64 unroll 1: */
             /*   sum2[r, d] <- sum2[r, d] * factor */
             {
               float *const ptr5 = sum2_b + r * 64;
               int64_t at = 0;
-              for (; at + 32 <= 64; at += 32) {
-                const vec val26 = load(ptr5 + at) * splat(factor);
-                store(ptr5 + at, val26);
-                const vec val27 = load(ptr5 + at + 8) * splat(factor);
-                store(ptr5 + at + 8, val27);
-                const vec val28 = load(ptr5 + at + 16) * splat(factor);
-                store(ptr5 + at + 16, val28);
-                const vec val29 = load(ptr5 + at + 24) * splat(factor);
-                store(ptr5 + at + 24, val29);
+              for (; at + 8 <= 64; at += 8) {
+                const vec val20 = load(ptr5 + at) * splat(factor);
+                store(ptr5 + at, val20);
               }
             }
           }
           sum1_b[r] = sum1_b[r] + (double)sum1_block;
-          /* sweep n in row_end .. min(min(|n|, first_row + min(r // 6 * 6 + 5, rows - 1) + 1), b1) unroll 4: */
+          /* sweep n in row_end .. min(min(|n|, first_row + min(r // 6 * 6 + 5, rows - 1) + 1), b1) unroll 1: */
           /*   tile[r, n - b0] <- 0 */
           {
             const int64_t count = min_int(min_int(n_size, (first_row + min_int((floor_div(r, 6) * 6) + 5, rows_v - 1)) + 1), b1_v) - row_end;
             float *const ptr6 = tile + (r * 272) + (row_end - b0_v);
             int64_t at = 0;
-            for (; at + 32 <= count; at += 32) {
-              const vec val30 = splat(0.0f);
-              store(ptr6 + at, val30);
-              const vec val31 = splat(0.0f);
-              store(ptr6 + at + 8, val31);
-              const vec val32 = splat(0.0f);
-              store(ptr6 + at + 16, val32);
-              const vec val33 = splat(0.0f);
-              store(ptr6 + at + 24, val33);
-            }
             for (; at + 8 <= count; at += 8) {
-              const vec val34 = splat(0.0f);
-              store(ptr6 + at, val34);
+              const vec val21 = splat(0.0f);
+              store(ptr6 + at, val21);
             }
             if (at < count) {
               const int left = (int)(count - at);
-              const vec val35 = splat(0.0f);
-              blend_tail(ptr6 + at, val35, left);
+              const vec val22 = splat(0.0f);
+              blend_tail(ptr6 + at, val22, left);
             }
           }
         }
@@ -582,21 +554,15 @@ static void phase2(void *context, int thread, int threads) {
         const double c_3 = sum1_b[r];
         const float c_4 = (__builtin_fabs(c_3) < 5.421010862427522e-20) ? 1.8446744e+19f : ((__builtin_fabs(c_3) > 1.8446744073709552e+19) ? 5.421011e-20f : 1.0f);
         const float c_5 = (float)(1.0 / (c_3 * (double)c_4));
-        /* sweep d in 0 .. 64 unroll 4: */
+        /* sweep d in 0 .. 64 unroll 1: */
         /*   out[h, first_row + r, d] <- sum2[r, d] * c_4 * c_5 */
         {
           const float *const ptr7 = sum2_b + r * 64;
           float *const ptr8 = out + (h * out_stride_0) + ((first_row + r) * out_stride_1);
           int64_t at = 0;
-          for (; at + 32 <= 64; at += 32) {
-            const vec val36 = (load(ptr7 + at) * splat(c_4)) * splat(c_5);
-            store(ptr8 + at, val36);
-            const vec val37 = (load(ptr7 + at + 8) * splat(c_4)) * splat(c_5);
-            store(ptr8 + at + 8, val37);
-            const vec val38 = (load(ptr7 + at + 16) * splat(c_4)) * splat(c_5);
-            store(ptr8 + at + 16, val38);
-            const vec val39 = (load(ptr7 + at + 24) * splat(c_4)) * splat(c_5);
-            store(ptr8 + at + 24, val39);
+          for (; at + 8 <= 64; at += 8) {
+            const vec val23 = (load(ptr7 + at) * splat(c_4)) * splat(c_5);
+            store(ptr8 + at, val23);
           }
         }
       }

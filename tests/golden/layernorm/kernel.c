@@ -172,7 +172,7 @@ static void phase0(void *context, int thread, int threads) {
       const float c_3 = __builtin_sqrtf((var_sum_block / (float)n_size) + 1e-05f);
       const float c_4 = (__builtin_fabsf(c_3) < 5.421011e-20f) ? 1.8446744e+19f : ((__builtin_fabsf(c_3) > 1.8446744e+19f) ? 5.421011e-20f : 1.0f);
       const float c_5 = 1.0f / (c_3 * c_4);
-      /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n]: */
+      /* sweep n in 0 .. |n| unroll 1 ahead x[i + 1, n]: */
       /*   out[i, n] <- (x[i, n] - x_pivot_value - c_2) * c_4 * c_5 * weight[n] + bias[n] */
       {
         const int64_t count = n_size;
@@ -182,26 +182,15 @@ static void phase0(void *context, int thread, int threads) {
         float *const ptr5 = out + i * out_stride_0;
         const float *const far0 = x_b + (i + 1) * x_stride_0;
         int64_t at = 0;
-        for (; at + 32 <= count; at += 32) {
+        for (; at + 8 <= count; at += 8) {
           __builtin_prefetch(far0 + at, 0, 2);
-          __builtin_prefetch(far0 + at + 16, 0, 2);
           const vec val6 = (((((load(ptr2 + at) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr3 + at)) + load(ptr4 + at);
           store(ptr5 + at, val6);
-          const vec val7 = (((((load(ptr2 + at + 8) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr3 + at + 8)) + load(ptr4 + at + 8);
-          store(ptr5 + at + 8, val7);
-          const vec val8 = (((((load(ptr2 + at + 16) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr3 + at + 16)) + load(ptr4 + at + 16);
-          store(ptr5 + at + 16, val8);
-          const vec val9 = (((((load(ptr2 + at + 24) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr3 + at + 24)) + load(ptr4 + at + 24);
-          store(ptr5 + at + 24, val9);
-        }
-        for (; at + 8 <= count; at += 8) {
-          const vec val10 = (((((load(ptr2 + at) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr3 + at)) + load(ptr4 + at);
-          store(ptr5 + at, val10);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val11 = (((((load_tail(ptr2 + at, left) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load_tail(ptr3 + at, left)) + load_tail(ptr4 + at, left);
-          store_tail(ptr5 + at, val11, left);
+          const vec val7 = (((((load_tail(ptr2 + at, left) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load_tail(ptr3 + at, left)) + load_tail(ptr4 + at, left);
+          store_tail(ptr5 + at, val7, left);
         }
       }
     }
@@ -282,23 +271,23 @@ static void phase1(void *context, int thread, int threads) {
           for (; at + 32 <= count; at += 32) {
             __builtin_prefetch(far1 + at, 0, 2);
             __builtin_prefetch(far1 + at + 16, 0, 2);
-            const vec val12 = (load(ptr7 + at) - splat(x_pivot_value)) - splat(c);
-            acc12 += val12 * val12;
-            const vec val13 = (load(ptr7 + at + 8) - splat(x_pivot_value)) - splat(c);
-            acc13 += val13 * val13;
-            const vec val14 = (load(ptr7 + at + 16) - splat(x_pivot_value)) - splat(c);
-            acc14 += val14 * val14;
-            const vec val15 = (load(ptr7 + at + 24) - splat(x_pivot_value)) - splat(c);
-            acc15 += val15 * val15;
+            const vec val8 = (load(ptr7 + at) - splat(x_pivot_value)) - splat(c);
+            acc12 += val8 * val8;
+            const vec val9 = (load(ptr7 + at + 8) - splat(x_pivot_value)) - splat(c);
+            acc13 += val9 * val9;
+            const vec val10 = (load(ptr7 + at + 16) - splat(x_pivot_value)) - splat(c);
+            acc14 += val10 * val10;
+            const vec val11 = (load(ptr7 + at + 24) - splat(x_pivot_value)) - splat(c);
+            acc15 += val11 * val11;
           }
           for (; at + 8 <= count; at += 8) {
-            const vec val16 = (load(ptr7 + at) - splat(x_pivot_value)) - splat(c);
-            acc12 += val16 * val16;
+            const vec val12 = (load(ptr7 + at) - splat(x_pivot_value)) - splat(c);
+            acc12 += val12 * val12;
           }
           if (at < count) {
             const int left = (int)(count - at);
-            const vec val17 = (load_tail(ptr7 + at, left) - splat(x_pivot_value)) - splat(c);
-            acc12 += select(first_lanes(left), val17 * val17, splat(0.0f));
+            const vec val13 = (load_tail(ptr7 + at, left) - splat(x_pivot_value)) - splat(c);
+            acc12 += select(first_lanes(left), val13 * val13, splat(0.0f));
           }
           var_sum_block = sum_lanes(acc12 + acc13 + acc14 + acc15);
         }
@@ -313,7 +302,7 @@ static void phase1(void *context, int thread, int threads) {
       const double c_3 = __builtin_sqrt((var_sum / (double)n_size) + 1e-05);
       const float c_4 = (__builtin_fabs(c_3) < 5.421010862427522e-20) ? 1.8446744e+19f : ((__builtin_fabs(c_3) > 1.8446744073709552e+19) ? 5.421011e-20f : 1.0f);
       const float c_5 = (float)(1.0 / (c_3 * (double)c_4));
-      /* sweep n in 0 .. |n| unroll 4: */
+      /* sweep n in 0 .. |n| unroll 1: */
       /*   out[i, n] <- (x[i, n] - x_pivot_value - c_2) * c_4 * c_5 * weight[n] + bias[n] */
       {
         const int64_t count = n_size;
@@ -322,24 +311,14 @@ static void phase1(void *context, int thread, int threads) {
         const float *const ptr10 = bias;
         float *const ptr11 = out + i * out_stride_0;
         int64_t at = 0;
-        for (; at + 32 <= count; at += 32) {
-          const vec val18 = (((((load(ptr8 + at) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr9 + at)) + load(ptr10 + at);
-          store(ptr11 + at, val18);
-          const vec val19 = (((((load(ptr8 + at + 8) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr9 + at + 8)) + load(ptr10 + at + 8);
-          store(ptr11 + at + 8, val19);
-          const vec val20 = (((((load(ptr8 + at + 16) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr9 + at + 16)) + load(ptr10 + at + 16);
-          store(ptr11 + at + 16, val20);
-          const vec val21 = (((((load(ptr8 + at + 24) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr9 + at + 24)) + load(ptr10 + at + 24);
-          store(ptr11 + at + 24, val21);
-        }
         for (; at + 8 <= count; at += 8) {
-          const vec val22 = (((((load(ptr8 + at) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr9 + at)) + load(ptr10 + at);
-          store(ptr11 + at, val22);
+          const vec val14 = (((((load(ptr8 + at) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load(ptr9 + at)) + load(ptr10 + at);
+          store(ptr11 + at, val14);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val23 = (((((load_tail(ptr8 + at, left) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load_tail(ptr9 + at, left)) + load_tail(ptr10 + at, left);
-          store_tail(ptr11 + at, val23, left);
+          const vec val15 = (((((load_tail(ptr8 + at, left) - splat(x_pivot_value)) - splat(c_2)) * splat(c_4)) * splat(c_5)) * load_tail(ptr9 + at, left)) + load_tail(ptr10 + at, left);
+          store_tail(ptr11 + at, val15, left);
         }
       }
     }

@@ -245,58 +245,38 @@ static void phase0(void *context, int thread, int threads) {
       }
       const float c = (__builtin_fabsf(sum0_block) < 5.421011e-20f) ? 1.8446744e+19f : ((__builtin_fabsf(sum0_block) > 1.8446744e+19f) ? 5.421011e-20f : 1.0f);
       const float c_2 = 1.0f / (sum0_block * c);
-      /* sweep n in 0 .. |n| unroll 4: */
+      /* sweep n in 0 .. |n| unroll 1: */
       /*   out[i, n] <- out[i, n] * c * c_2 */
       {
         const int64_t count = n_size;
         float *const ptr3 = out + i * out_stride_0;
         int64_t at = 0;
-        for (; at + 32 <= count; at += 32) {
+        for (; at + 8 <= count; at += 8) {
           const vec val12 = (load(ptr3 + at) * splat(c)) * splat(c_2);
           store(ptr3 + at, val12);
-          const vec val13 = (load(ptr3 + at + 8) * splat(c)) * splat(c_2);
-          store(ptr3 + at + 8, val13);
-          const vec val14 = (load(ptr3 + at + 16) * splat(c)) * splat(c_2);
-          store(ptr3 + at + 16, val14);
-          const vec val15 = (load(ptr3 + at + 24) * splat(c)) * splat(c_2);
-          store(ptr3 + at + 24, val15);
-        }
-        for (; at + 8 <= count; at += 8) {
-          const vec val16 = (load(ptr3 + at) * splat(c)) * splat(c_2);
-          store(ptr3 + at, val16);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val17 = (load_tail(ptr3 + at, left) * splat(c)) * splat(c_2);
-          store_tail(ptr3 + at, val17, left);
+          const vec val13 = (load_tail(ptr3 + at, left) * splat(c)) * splat(c_2);
+          store_tail(ptr3 + at, val13, left);
         }
       }
       if (max0_block == -__builtin_inff()) {
-        /* sweep n in 0 .. |n| unroll 4: */
+        /* sweep n in 0 .. |n| unroll 1: */
         /*   out[i, n] <- exp(x[i, n] - max0_block) * c * c_2 */
         {
           const int64_t count = n_size;
           const float *const ptr4 = x_b + i * x_stride_0;
           float *const ptr5 = out + i * out_stride_0;
           int64_t at = 0;
-          for (; at + 32 <= count; at += 32) {
-            const vec val18 = (exponential(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store(ptr5 + at, val18);
-            const vec val19 = (exponential(load(ptr4 + at + 8) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store(ptr5 + at + 8, val19);
-            const vec val20 = (exponential(load(ptr4 + at + 16) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store(ptr5 + at + 16, val20);
-            const vec val21 = (exponential(load(ptr4 + at + 24) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store(ptr5 + at + 24, val21);
-          }
           for (; at + 8 <= count; at += 8) {
-            const vec val22 = (exponential(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store(ptr5 + at, val22);
+            const vec val14 = (exponential(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
+            store(ptr5 + at, val14);
           }
           if (at < count) {
             const int left = (int)(count - at);
-            const vec val23 = (exponential(load_tail(ptr4 + at, left) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store_tail(ptr5 + at, val23, left);
+            const vec val15 = (exponential(load_tail(ptr4 + at, left) - splat(max0_block)) * splat(c)) * splat(c_2);
+            store_tail(ptr5 + at, val15, left);
           }
         }
       }
@@ -338,27 +318,27 @@ static void phase1(void *context, int thread, int threads) {
           nan_lanes nans1 = {0};
           int64_t at = 0;
           for (; at + 32 <= count; at += 32) {
-            const vec val24 = load(ptr6 + at);
-            acc8 = larger(acc8, val24);
-            const vec val25 = load(ptr6 + at + 8);
-            acc9 = larger(acc9, val25);
-            const vec val26 = load(ptr6 + at + 16);
-            acc10 = larger(acc10, val26);
-            const vec val27 = load(ptr6 + at + 24);
-            acc11 = larger(acc11, val27);
-            nans1 |= unordered(val24, val25);
-            nans1 |= unordered(val26, val27);
+            const vec val16 = load(ptr6 + at);
+            acc8 = larger(acc8, val16);
+            const vec val17 = load(ptr6 + at + 8);
+            acc9 = larger(acc9, val17);
+            const vec val18 = load(ptr6 + at + 16);
+            acc10 = larger(acc10, val18);
+            const vec val19 = load(ptr6 + at + 24);
+            acc11 = larger(acc11, val19);
+            nans1 |= unordered(val16, val17);
+            nans1 |= unordered(val18, val19);
           }
           for (; at + 8 <= count; at += 8) {
-            const vec val28 = load(ptr6 + at);
-            acc8 = larger(acc8, val28);
-            nans1 |= unordered(val28, val28);
+            const vec val20 = load(ptr6 + at);
+            acc8 = larger(acc8, val20);
+            nans1 |= unordered(val20, val20);
           }
           if (at < count) {
             const int left = (int)(count - at);
-            const vec val29 = select(first_lanes(left), load_tail(ptr6 + at, left), splat(-__builtin_inff()));
-            acc8 = larger(acc8, val29);
-            nans1 |= unordered(val29, val29);
+            const vec val21 = select(first_lanes(left), load_tail(ptr6 + at, left), splat(-__builtin_inff()));
+            acc8 = larger(acc8, val21);
+            nans1 |= unordered(val21, val21);
           }
           max0_block = any_nan(nans1) ? NOT_A_NUMBER : max_lanes(larger(larger(acc8, acc9), larger(acc10, acc11)));
         }
@@ -401,31 +381,21 @@ static void phase1(void *context, int thread, int threads) {
       const double c_2 = sum0_b;
       const float c_3 = (__builtin_fabs(c_2) < 5.421010862427522e-20) ? 1.8446744e+19f : ((__builtin_fabs(c_2) > 1.8446744073709552e+19) ? 5.421011e-20f : 1.0f);
       const float c_4 = (float)(1.0 / (c_2 * (double)c_3));
-      /* sweep n in 0 .. |n| unroll 4: */
+      /* sweep n in 0 .. |n| unroll 1: */
       /*   out[i, n] <- exp(x[i, n] - c) * c_3 * c_4 */
       {
         const int64_t count = n_size;
         const float *const ptr8 = x_b + i * x_stride_0;
         float *const ptr9 = out + i * out_stride_0;
         int64_t at = 0;
-        for (; at + 32 <= count; at += 32) {
-          const vec val30 = (exponential(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
-          store(ptr9 + at, val30);
-          const vec val31 = (exponential(load(ptr8 + at + 8) - splat(c)) * splat(c_3)) * splat(c_4);
-          store(ptr9 + at + 8, val31);
-          const vec val32 = (exponential(load(ptr8 + at + 16) - splat(c)) * splat(c_3)) * splat(c_4);
-          store(ptr9 + at + 16, val32);
-          const vec val33 = (exponential(load(ptr8 + at + 24) - splat(c)) * splat(c_3)) * splat(c_4);
-          store(ptr9 + at + 24, val33);
-        }
         for (; at + 8 <= count; at += 8) {
-          const vec val34 = (exponential(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
-          store(ptr9 + at, val34);
+          const vec val22 = (exponential(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
+          store(ptr9 + at, val22);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val35 = (exponential(load_tail(ptr8 + at, left) - splat(c)) * splat(c_3)) * splat(c_4);
-          store_tail(ptr9 + at, val35, left);
+          const vec val23 = (exponential(load_tail(ptr8 + at, left) - splat(c)) * splat(c_3)) * splat(c_4);
+          store_tail(ptr9 + at, val23, left);
         }
       }
     }

@@ -1,0 +1,100 @@
+"""The derived merge of two partial states, as statements.
+
+merge(a, b) = correction(a: a -> ab) (+) correction(b: b -> ab), level by level, with the corrections of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from redfuser.codegen.block import SHIFTS, Level, Row, identity
+from redfuser.codegen.nodes import At, Put, Set, Stmt, Sweep
+from redfuser.derivation.fusion import Accumulator
+from redfuser.extract.flatten import Flat
+from redfuser.ir import MONOIDS, Const, Expr, Let, New, op, refs, select, walk
+
+
+class Merge:
+    """state := merge(state, other), both sides corrected to the dependencies of the union.
+
+    other : name -> cell of the other state
+    vectors : accumulators that are rows of numbers: name -> (variable of sweeps over it, length)
+    """
+
+    def __init__(
+        self, row: Row, flat: Flat, other: dict[str, At], vectors: Mapping[str, tuple[str, Expr]] | None = None
+    ) -> None:
+        self.row, self.flat, self.other, self.vectors = row, flat, other, vectors or {}
+
+    def statements(self, levels: list[Level]) -> list[Stmt]:
+        """The body of the merge loop."""
+        out: list[Stmt] = []
+        names = [a.name for level in levels for a in level.accumulators]
+        known = dict(self.row.env.values)
+        mine = self._side(out, {n: self.row.cell(n) for n in names}, known, "mine")
+        theirs = self._side(out, {n: self.other[n] for n in names}, known, "theirs")
+        self.row.env.prefix = True
+        for level in levels:
+            for a in level.accumulators:
+                if a.name not in self.vectors:
+                    out.append(Set(self.row.cell(a.name), self._both(a, mine, theirs)))
+                    self.row.guard(out, a, self.row.cell(a.name))
+            self.row.know(out, level.dependencies, "_now")
+        out += self._vectors([a for level in levels for a in level.accumulators], mine, theirs)
+        self.row.env.prefix = False
+        return out
+
+    def _vectors(self, accumulators: list[Accumulator], mine: dict[str, Expr], theirs: dict[str, Expr]) -> list[Stmt]:
+        """Sweeps over vector state, in place: corrections may read old vectors that have none, so those come last."""
+        out: list[Stmt] = []
+        for a in sorted(accumulators, key=lambda a: self.flat.correction(a.name) is None):
+            if a.name in self.vectors:
+                lane, length = self.vectors[a.name]
+                put = Put(self.row.cell(a.name), self._both(a, mine, theirs))
+                out.append(Sweep(lane, Const(0), length, (), (put,)))
+        return out
+
+    def _both(self, a: Accumulator, mine: dict[str, Expr], theirs: dict[str, Expr]) -> Expr:
+        """The combined value of `a`."""
+        return op(MONOIDS[a.monoid].combine, self._corrected(a, mine), self._corrected(a, theirs))
+
+    def _side(self, out: list[Stmt], cells: dict[str, At], known: dict[str, Expr], side: str) -> dict[str, Expr]:
+        """The old values of one side: its accumulators and the dependencies computed from them."""
+        old = dict(known)
+        for name, cell in cells.items():
+            in_place = name in self.vectors  # every element is read before it is written
+            old[name] = cell if in_place else self.row.let(out, f"{name}_{side}", cell, cell.buf.dtype)
+        before = replace(self.row.env, values=old, shifts={}, prefix=True)
+        for d in self._running(cells):
+            old[d.name] = self.row.let(out, f"{d.name}_{side}", self.row.lower(d.expr, before), "float64")
+        return old
+
+    def _running(self, own: Iterable[str]) -> list[Let]:
+        """Dependencies of this pass: those that read its accumulators, directly or not."""
+        found, names = [], set(own)
+        for d in self.flat.dependencies:
+            if refs(d.expr) & names and refs(d.expr) <= {*names, *self.row.env.values}:
+                names.add(d.name)
+                found.append(d)
+        return found
+
+    def _corrected(self, a: Accumulator, old: dict[str, Expr]) -> Expr:
+        """One side's value of `a`, moved to the dependencies of the union."""
+        e = self.flat.correction(a.name)
+        if e is None:
+            return old[a.name]
+        value = self.row.lower(e, replace(self.row.env, old=old))
+        extrema = self._only_extrema(e)
+        if not extrema:
+            return value
+        dead = op("eq", old[extrema[0].name], identity(extrema[0].monoid))
+        for x in extrema[1:]:
+            dead = op("and", dead, op("eq", old[x.name], identity(x.monoid)))
+        return select(dead, old[a.name], value)
+
+    def _only_extrema(self, e: Expr) -> list[Accumulator]:
+        """The extrema a correction hangs on, none when it hangs on anything else: a dead side has nothing to move."""
+        news = {x.name for x in walk(e) if isinstance(x, New)}
+        found = [a for a in self.flat.accumulators if a.name in news and a.monoid in SHIFTS]
+        return found if len(found) == len(news) else []

@@ -1,0 +1,319 @@
+"""`check_fusion`: the definition against every level that computes the same thing, on inputs that break kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+
+from redfuser.derivation import Cascade as MathCascade
+from redfuser.derivation import FusedCascade, run_fused
+from redfuser.errors import NoCompiler
+from redfuser.ir import Cascade
+from redfuser.pipeline import TARGETS
+from redfuser.testing.contract import Expected, expected_results
+from redfuser.testing.inputs import KINDS
+from redfuser.testing.minimise import minimise
+from redfuser.testing.subjects import Arrays, CascadeSubject, FunctionSubject, Levels, Subject
+from redfuser.testing.text import arrays_text
+
+MOST_PARTS = 17
+"""The stream is split into 1 to this many parts."""
+
+SINGLE_ELEMENTS = 9
+"""Streams up to this length are split into single elements as well."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute: a level, and for the fusion level how the stream is split.
+
+    level  "definition", "stream", "merge", or a target
+    parts  number of parts (boundaries drawn from `seed`, parts may be empty); 0: one element each
+    """
+
+    level: str
+    parts: int = 1
+    seed: int = 0
+
+    def __str__(self) -> str:
+        if self.level not in ("stream", "merge"):
+            return {"interpret": "tile interpreter", "c": "compiled kernel"}.get(self.level, self.level)
+        parts = "single elements" if not self.parts else f"{self.parts} parts"
+        return f"stream of {parts}" if self.level == "stream" else f"random merge tree over {parts}"
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of `run_fused`; `parts` of 0 becomes chunks of one element once the length is known."""
+        return {"chunks": self.parts, "seed": self.seed, "tree": self.seed if self.level == "merge" else None}
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """An input on which a level breaks the contract.
+
+    way      the level, and how the stream was split
+    name     the result that is wrong ("" for an exception)
+    arrays   the input, minimised
+    got, want, allowed
+             the result, the definition in longdouble, the error that the contract allows
+    error    text of the exception, "" for a wrong value
+    snippet  Python text that reproduces it
+    """
+
+    way: Way
+    name: str
+    arrays: Mapping[str, Any]
+    got: Any
+    want: Any
+    allowed: Any
+    error: str
+    snippet: str
+
+    def __str__(self) -> str:
+        head = (f"{self.way} raised {self.error}" if self.error else
+                f"{self.way}: {self.name} is {_short(self.got)}, by definition {_short(self.want)} "
+                f"(within {_short(self.allowed)})")
+        return f"{head}\n\n{self.snippet}"
+
+
+def _short(value: Any) -> str:
+    return np.array2string(np.asarray(value, float), precision=9, threshold=8, separator=", ").replace("\n", "")
+
+
+@dataclass(frozen=True)
+class FusionCheck:
+    """Result of `check_fusion`: ok, the minimised counterexample or None, and what was checked, one line each."""
+
+    ok: bool
+    counterexample: Counterexample | None
+    steps: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        word = "ok" if self.ok else "FAILED"
+        lines = "\n".join(f"  {s}" for s in self.steps)
+        return f"{word}\n{lines}" + (f"\n\n{self.counterexample}" if self.counterexample else "")
+
+
+@dataclass
+class _Failure:
+    name: str
+    got: Any = None
+    want: Any = None
+    allowed: Any = None
+    error: str = ""
+
+
+@dataclass
+class _Tally:
+    """How often a level ran, and its largest error in units of what the contract allows."""
+
+    runs: int = 0
+    worst: float = 0.0
+    kinds: dict[str, None] = field(default_factory=dict)
+
+
+def check_fusion(fn_or_cascade: Callable[..., Any] | Cascade | MathCascade, *arrays_or_specs: Any, seed: int = 0,
+                 trials: int = 22, kinds: Sequence[str] = KINDS,
+                 targets: Sequence[str] = TARGETS, strict: bool = False,
+                 fused: FusedCascade | None = None, shrink: bool = True) -> FusionCheck:
+    """Compare the definition with the fused stream, random merge trees, the tile interpreter and the compiled kernel.
+
+    Parameters
+    ----------
+    fn_or_cascade
+        a plain NumPy function (or one already wrapped by `rf.fuse`), or a cascade.
+    arrays_or_specs
+        arguments of the function, as arrays or specs (`rf.spec`); of a cascade: arrays in the order of its tensors,
+        or none. Arrays are the first input tried, further ones have the same dtypes and ranks and random lengths.
+    seed, trials
+        the inputs tried: `trials` of them, going through `kinds`.
+    kinds
+        kinds of inputs (`redfuser.testing.inputs.KINDS`, all by default).
+    targets
+        which compiled forms to check: "interpret" (tile program), "c" (kernel), or neither.
+    strict
+        True: where an input is infinite, an infinite result must be infinite. By default NaN is accepted in its place:
+        a correction multiplies the infinity by a change that may be 0.
+    fused
+        a fused form of the cascade to check instead of the derived one.
+    shrink
+        minimise the counterexample.
+
+    Raises
+    ------
+    ValueError
+        for an unknown target or kind, or `fused` with a function.
+    NoCompiler
+        when "c" is among the targets and this machine has no compiler.
+    """
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ValueError(f"kinds={tuple(kinds)!r}: {kind!r} is not one of {', '.join(map(repr, KINDS))}")
+    for t in targets:
+        if t not in TARGETS:
+            raise ValueError(f"targets={tuple(targets)!r}: {t!r} is not one of {', '.join(map(repr, TARGETS))}")
+    subject = _subject(fn_or_cascade, arrays_or_specs, targets, fused)
+    tally: dict[str, _Tally] = {}
+    for k, (arrays, kind) in enumerate(_inputs(subject, seed, trials, kinds)):
+        ways = list(_ways(subject, arrays, np.random.default_rng((seed, k, 1)), targets))
+        found = _examine(subject, arrays, kind, ways, strict, tally)
+        if found is not None:
+            return FusionCheck(False, _counterexample(subject, arrays, *found, strict, shrink), _steps(tally))
+    return FusionCheck(True, None, _steps(tally))
+
+
+def _subject(what: Any, arguments: Sequence[Any], targets: Sequence[str], fused: FusedCascade | None) -> Subject:
+    if isinstance(what, MathCascade):
+        what = what.build()
+    if isinstance(what, Cascade):
+        if arguments and len(arguments) != len(what.tensors):
+            raise ValueError(f"cascade {what.name} takes {len(what.tensors)} arrays "
+                             f"({', '.join(map(str, what.tensors))}), {len(arguments)} were given")
+        return CascadeSubject(what, arguments, fused)
+    if fused is not None:
+        raise ValueError("argument 'fused' belongs to a cascade; a function is compiled as a whole")
+    return FunctionSubject(what, arguments, targets)
+
+
+def _inputs(subject: Subject, seed: int, trials: int, kinds: Sequence[str]) -> Iterator[tuple[Arrays, str]]:
+    if subject.given is not None:
+        yield subject.given, "given"
+    for k, kind in enumerate(islice(cycle(kinds), trials)):
+        yield subject.draw(kind, np.random.default_rng((seed, k))), kind
+
+
+def _ways(subject: Subject, arrays: Arrays, rng: np.random.Generator, targets: Sequence[str]) -> Iterator[Way]:
+    """The ways to compute one input: the stream whole, in many parts and in a few, as a stream and as a merge tree."""
+    levels = subject.levels(arrays)
+    longest = max((_stream_length(f, levels.tensors) for f in levels.fused), default=1)
+    finest = 0 if longest <= SINGLE_ELEMENTS else MOST_PARTS
+    seeds = [int(rng.integers(1 << 30)) for _ in range(5)]
+    some = [int(rng.integers(2, MOST_PARTS + 1)) for _ in range(2)]
+    yield Way("definition")
+    yield from (Way("stream", parts, seed) for parts, seed in zip((1, finest, some[0]), seeds[:3], strict=True))
+    yield from (Way("merge", parts, seed) for parts, seed in zip((finest, some[1]), seeds[3:], strict=True))
+    yield from (Way(t) for t in targets)
+
+
+def _examine(subject: Subject, arrays: Arrays, kind: str, ways: Sequence[Way], strict: bool,
+             tally: dict[str, _Tally] | None = None) -> tuple[Way, _Failure] | None:
+    """The first way that breaks the contract on an input."""
+    levels = subject.levels(arrays)
+    expected = expected_results(levels.cascades, levels.tensors, strict=strict)
+    for way in ways:
+        line = _Tally() if tally is None else tally.setdefault(way.level, _Tally())
+        try:
+            results = _run(subject, levels, arrays, way)
+        except NoCompiler:
+            raise
+        except Exception as error:
+            return way, _Failure("", error=f"{type(error).__name__}: {error}")
+        line.runs += 1
+        line.kinds[kind] = None
+        for name, got in results.items():
+            if name not in expected:
+                continue
+            failure = _compare(name, np.asarray(got), expected[name])
+            if failure is not None:
+                return way, failure
+            line.worst = max(line.worst, expected[name].excess(np.asarray(got)))
+    return None
+
+
+def _compare(name: str, got: Any, expected: Expected) -> _Failure | None:
+    if got.shape != expected.allowed.shape:
+        return _Failure(name, error=f"AssertionError: {name} has shape {got.shape}, not {expected.allowed.shape}")
+    if not expected.wrong(got).any():
+        return None
+    return _Failure(name, got, expected.accepted[0], expected.allowed)
+
+
+def _run(subject: Subject, levels: Levels, arrays: Arrays, way: Way) -> dict[str, Any]:
+    """Results by name, computed in one way."""
+    if way.level == "definition":
+        return dict(subject.direct(arrays))
+    if way.level in TARGETS:
+        with np.errstate(all="ignore"):
+            return dict(subject.run(way.level, arrays))
+    known: dict[str, Any] = dict(levels.tensors)
+    results: dict[str, Any] = {}
+    for fused in levels.fused:
+        how = way.arguments()
+        if not way.parts:
+            how["chunks"] = [1] * _stream_length(fused, known)
+        found = run_fused(fused, known, **how)
+        known |= found
+        results |= found
+    return results
+
+
+def _stream_length(fused: FusedCascade, arrays: Mapping[str, Any]) -> int:
+    """Length of the stream axis, 1 where only outputs of earlier cascades carry it."""
+    c = fused.cascade
+    known = [t for t in c.tensors if t.name in arrays and c.axis in t.axes]
+    return next((np.shape(arrays[t.name])[t.axes.index(str(c.axis))] for t in known), 1)
+
+
+def _counterexample(subject: Subject, arrays: Arrays, way: Way, failure: _Failure,
+                    strict: bool, shrink: bool) -> Counterexample:
+    """The failure on the smallest input found that fails in the same way."""
+
+    def fails(candidate: Arrays) -> bool:
+        try:
+            found = _examine(subject, candidate, "", [way], strict)
+        except Exception:
+            return False
+        return found is not None and bool(found[1].error) == bool(failure.error)
+
+    small = minimise(subject, arrays, fails) if shrink else arrays
+    found = _examine(subject, small, "", [way], strict)
+    least = failure if found is None else found[1]
+    return Counterexample(way, least.name, small, least.got, least.want, least.allowed, least.error,
+                          _snippet(subject, small, way, least))
+
+
+def _snippet(subject: Subject, arrays: Arrays, way: Way, failure: _Failure) -> str:
+    """Python text that shows the failure."""
+    setup, name = subject.text()
+    lines = [setup, arrays_text(arrays)]
+    if isinstance(subject, CascadeSubject) and way.level in ("stream", "merge"):
+        lines += ["from redfuser.derivation import derive_cascade, run_fused",
+                  f"fused = derive_cascade({name}).fused",
+                  f"got = run_fused(fused, arrays, {_explicit(subject, arrays, way)})",
+                  f"want = run_cascade({name}, arrays, np.longdouble)",
+                  _show(failure.name if failure.name in _names(subject) else "")]
+    else:
+        targets = (way.level,) if way.level in TARGETS else ()
+        lines += ["from redfuser.testing import check_fusion",
+                  f"print(check_fusion({name}, *arrays.values(), trials=0, targets={targets!r}))"]
+    return "\n".join(lines)
+
+
+def _show(name: str) -> str:
+    return f"print(got[{name!r}], want[{name!r}])" if name else "print(got, want)"
+
+
+def _names(subject: CascadeSubject) -> set[str]:
+    return {r.name for r in subject.original.reductions} | {o.name for o in subject.original.outs}
+
+
+def _explicit(subject: CascadeSubject, arrays: Arrays, way: Way) -> str:
+    """The keyword arguments of `run_fused` that repeat a way, as text."""
+    how = way.arguments()
+    if not way.parts:
+        how["chunks"] = [1] * _stream_length(subject.fused, arrays)
+    return ", ".join(f"{k}={v}" for k, v in how.items() if v is not None and (k != "seed" or way.parts))
+
+
+def _steps(tally: Mapping[str, _Tally]) -> tuple[str, ...]:
+    names = {"definition": "the function itself", "stream": "fused stream in 1 to 17 parts and single elements",
+             "merge": "random merge trees over 2 to 17 parts and single elements", "interpret": "tile interpreter",
+             "c": "compiled kernel"}
+    return tuple(f"{names[k]}: {t.runs} runs on {', '.join(t.kinds)}; largest error {t.worst:.3f} of what is allowed"
+                 for k, t in tally.items() if t.runs)

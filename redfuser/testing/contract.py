@@ -1,0 +1,301 @@
+"""What a result must be, and how far it may be off: the numerical contract as an oracle.
+
+The reference is the definition in longdouble. The bound is 4 times the error of a careful two-pass computation in the
+working precision, plus c * eps * condition. The careful computation is the definition itself, run several times with
+the result of every sum moved up or down at random by eps/2 times its condition (as another order of summation would).
+The condition is a first-order rounding analysis of each stage with earlier results taken as exact: sums give the sum of
+|terms|, exp the |score|.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from redfuser.ir import (
+    MONOIDS,
+    NEG_INF,
+    Cascade,
+    Cast,
+    Const,
+    Expr,
+    Let,
+    Op,
+    Reduce,
+    Reduction,
+    Ref,
+    free_axes,
+    op,
+    refs,
+    rewrite,
+    select,
+    walk,
+)
+from redfuser.ir.interpret import Evaluator, axis_sizes, numpy_dtype
+
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Any]
+
+CAREFUL_RUNS = 4
+C_EPS = 16.0
+"""The constant c of the contract, for the lengths drawn here (up to some hundred elements)."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one result must be.
+
+    accepted  values that count as right, the definition first; the second one has the named deviations: an infinite
+              extremum is subtracted as 0 (logsumexp of nothing alive is -inf, not NaN), and what a mask removes
+              contributes nothing, not even NaN from the other operand
+    allowed   how far a result may be from an accepted value, elementwise
+    free      elements that overflow in the working precision in the definition itself: anything is accepted
+    strict    False: NaN is accepted where the definition gives an infinity
+    """
+
+    accepted: tuple[Array, ...]
+    allowed: Array
+    free: Array
+    strict: bool = True
+
+    def wrong(self, got: Array) -> Array:
+        """Where a result breaks the contract, elementwise."""
+        ok = self.free.copy()
+        with np.errstate(all="ignore"):
+            for value in self.accepted:
+                near = np.abs(got.astype(np.longdouble) - value) <= self.allowed
+                same = (got == value.astype(got.dtype)) | (np.isnan(got) & np.isnan(value))
+                same |= np.isinf(value) & np.isnan(got) & (not self.strict)
+                ok |= np.where(np.isfinite(value), near & np.isfinite(got), same)
+        return np.asarray(~ok)
+
+    def excess(self, got: Array) -> float:
+        """Largest error in units of what is allowed; infinite where NaN or infinities are wrong."""
+        if not got.size:
+            return 0.0
+        with np.errstate(all="ignore"):
+            ratio = np.abs(got.astype(np.longdouble) - self.accepted[0]) / self.allowed
+        return float(np.nan_to_num(np.where(self.wrong(got), np.inf, np.where(np.isfinite(ratio), ratio, 0)).max()))
+
+
+class _Definition(Evaluator):
+    """The definition of a cascade, stage by stage, with the changes that the oracle needs.
+
+    `nudge`: moves results of sums up or down at random. `guarded`: with the named deviations, see `Expected`.
+    """
+
+    def __init__(self, c: Cascade, arrays: Arrays, sizes: Mapping[str, int], dtype: Any = None, *,
+                 nudge: np.random.Generator | None = None, guarded: bool = False) -> None:
+        super().__init__([a.name for a in c.axes], sizes, arrays, c.tensors, dtype)
+        self.cascade = c
+        self.removes = guarded and _has_mask(c)
+        nothing = {r.name: MONOIDS[r.monoid].identity for r in c.reductions if r.monoid in ("max", "min")}
+        self.stages: list[Let | Reduction] = []
+        pending: list[Let | Reduction] = [*c.producers, *c.reductions]
+        while pending:
+            item = next(x for x in pending if refs(_expr(x)) <= set(self.values))
+            pending.remove(item)
+            self.stages.append(item)
+            e = _expr(item)
+            if guarded:
+                e = rewrite(e, lambda x: select(op("eq", x, nothing[x.name]), 0.0, x)
+                            if isinstance(x, Ref) and x.name in nothing else None)
+            value = self(e) if isinstance(item, Let) else self.reduce(item.monoid, str(c.axis), e)
+            if nudge is not None and isinstance(item, Reduction) and item.monoid in ("sum", "prod"):
+                value = _nudged(np.asarray(value), Rounding(self).reduced(item.monoid, str(c.axis), e), nudge)
+            self.define(item.name, item.axes, value)
+
+    def _value(self, e: Expr) -> Any:
+        value = super()._value(e)
+        if not self.removes or not isinstance(e, Op) or e.fn != "mul":
+            return value
+        removed = (np.asarray(self(e.args[0])) == 0) | (np.asarray(self(e.args[1])) == 0)
+        return np.where(removed & np.isnan(value), 0, value)
+
+    def results(self) -> dict[str, Array]:
+        """Reductions and outputs by name."""
+        found = {r.name: self.values[r.name][1] for r in self.cascade.reductions}
+        return found | {o.name: self.output(o) for o in self.cascade.outs}
+
+
+def _has_mask(c: Cascade) -> bool:
+    """Whether a select puts -inf in the place of some elements."""
+    exprs = [*(p.expr for p in c.producers), *(r.body for r in c.reductions)]
+    return any(isinstance(x, Op) and x.fn == "select" and NEG_INF in x.args[1:] for e in exprs for x in walk(e))
+
+
+def _expr(item: Let | Reduction) -> Expr:
+    return item.expr if isinstance(item, Let) else item.body
+
+
+def _nudged(value: Array, condition: Array, rng: np.random.Generator) -> Array:
+    """The value with a rounding error that a careful summation may have made."""
+    if value.dtype.kind != "f":
+        return value
+    step = rng.integers(-1, 2, value.shape) * np.finfo(value.dtype).eps / 2
+    with np.errstate(all="ignore"):
+        return np.where(np.isfinite(value), value + step * condition, value).astype(value.dtype)
+
+
+class Rounding:
+    """Bounds on the rounding error of expressions, in units of eps, to first order, at known values of a definition.
+
+    `results`: bounds of earlier results, aligned. Without them earlier results count as exact, and so do dependencies
+    (what a stage computes from results alone): rounding a mean moves a sum of squared deviations in second order only,
+    which the careful runs show and a first-order bound does not.
+    """
+
+    def __init__(self, values: _Definition, results: Mapping[str, Any] | None = None) -> None:
+        self.values = values
+        self.results = results
+        self.memo: dict[Expr, Any] = {}
+        self.producers = {p.name: p for p in values.cascade.producers}
+
+    def __call__(self, e: Expr) -> Any:
+        """The bound, aligned like the value."""
+        if e not in self.memo:
+            with np.errstate(all="ignore"):
+                self.memo[e] = np.nan_to_num(np.asarray(self._bound(e), np.longdouble), nan=0, posinf=0)
+        return self.memo[e]
+
+    def _bound(self, e: Expr) -> Any:
+        if isinstance(e, Const):
+            return 0 if float(e.value).is_integer() or not np.isfinite(float(e.value)) else abs(self.values(e))
+        if self.results is None and self.values.cascade.axis not in free_axes(e) and refs(e):
+            return 0
+        if isinstance(e, Ref) and self.results is not None and e.name in self.results:
+            return self.results[e.name]
+        if isinstance(e, Ref) and e.name in self.producers:
+            p = self.producers[e.name]
+            table = {a: b for a, b in zip(p.axes, e.axes, strict=True) if a != b}
+            return self(p.expr) if not table else abs(self.values(e))
+        if isinstance(e, Cast):
+            return self(e.body) + abs(self.values(e))
+        if isinstance(e, Reduce):
+            return self.reduced(e.monoid, e.axis, e.body)
+        return self._operation(e) if isinstance(e, Op) else 0
+
+    def reduced(self, monoid: str, axis: str, body: Expr) -> Any:
+        """The bound of a reduction: of a sum, the sum of |terms| and of their own bounds."""
+        own, terms = self(body), np.abs(np.asarray(self.values(body), np.longdouble))
+        if monoid not in ("sum", "prod"):
+            return self._over(np.max, axis, own)
+        if monoid == "sum":
+            return self._over(np.sum, axis, own + np.nan_to_num(terms, nan=0, posinf=0))
+        whole = abs(self.values.reduce(monoid, axis, body))
+        return whole * self._over(np.sum, axis, np.nan_to_num(own / terms, nan=0, posinf=0) + 1)
+
+    def _over(self, f: Any, axis: str, bound: Any) -> Any:
+        """Sum or maximum over an axis, which may be broadcast or empty."""
+        position, n = self.values.order[axis], self.values.size(axis)
+        array = np.asarray(bound)
+        if array.ndim == 0:
+            array = array.reshape([1] * len(self.values.order))
+        shape = [n if i == position else m for i, m in enumerate(array.shape)]
+        return f(np.broadcast_to(array, shape), axis=position, keepdims=True) if n else np.zeros(1)
+
+    def _operation(self, e: Op) -> Any:
+        own = [self(a) for a in e.args]
+        args = [np.asarray(self.values(a)) for a in e.args]
+        value = np.abs(np.asarray(self.values(e), np.longdouble))
+        if e.fn in ("add", "sub"):
+            return own[0] + own[1] + value
+        if e.fn == "mul":
+            return own[0] * abs(args[1]) + own[1] * abs(args[0]) + value
+        if e.fn == "div":
+            return own[0] / abs(args[1]) + own[1] * value / abs(args[1]) + value
+        if e.fn == "select":
+            return np.where(args[0], own[1], own[2])
+        if e.fn in ("max", "min"):
+            return np.maximum(*own)
+        if e.fn in ("neg", "abs", "sign"):
+            return own[0]
+        if e.fn == "pow":
+            return value * (own[0] * abs(args[1]) / abs(args[0]) + own[1] * abs(np.log(abs(args[0]))) + 2)
+        slope = _SLOPES.get(e.fn)
+        return 0 if slope is None else own[0] * abs(slope(args[0], value)) + 2 * value
+
+
+_SLOPES: dict[str, Any] = {
+    "exp": lambda x, v: v, "exp2": lambda x, v: v, "expm1": lambda x, v: v + 1, "log": lambda x, v: 1 / x,
+    "log2": lambda x, v: 2 / x, "log1p": lambda x, v: 1 / (1 + x), "sqrt": lambda x, v: 1 / (2 * v),
+    "sin": lambda x, v: 1, "cos": lambda x, v: 1, "tanh": lambda x, v: 1 - v * v,
+}
+"""|derivative| by operation, from the operand and |value|. Comparisons and integer operations have none."""
+
+
+def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0, *,
+                     strict: bool = False) -> dict[str, Expected]:
+    """Reductions and outputs of cascades that run one after the other: what each must be.
+
+    Parameters
+    ----------
+    arrays
+        the inputs of the first cascade; outputs of one cascade are inputs of the next by name.
+    strict
+        False: where an input is infinite, NaN is accepted in the place of an infinite result (0 * inf in a correction).
+    """
+    strict = strict or not any(np.isinf(a).any() for a in arrays.values() if np.asarray(a).dtype.kind == "f")
+    exact: dict[str, Any] = dict(arrays)
+    guarded: dict[str, Any] = dict(arrays)
+    careful: list[dict[str, Any]] = [dict(arrays) for _ in range(CAREFUL_RUNS)]
+    rngs = [None, *(np.random.default_rng((seed, k)) for k in range(CAREFUL_RUNS - 1))]
+    found: dict[str, Expected] = {}
+    for c in cascades:
+        sizes = axis_sizes(c.tensors, exact, {a.name: a.size for a in c.axes})
+        definition = _Definition(c, exact, sizes, np.longdouble)
+        other = _Definition(c, guarded, sizes, np.longdouble, guarded=True).results()
+        runs = [_Definition(c, known, sizes, nudge=rng).results() for known, rng in zip(careful, rngs, strict=True)]
+        wanted, bounds, types = definition.results(), _bounds(definition), _result_types(c)
+        for name, value in wanted.items():
+            dtype = types[name] or _float_type(c)
+            found[name] = _expected(value, other[name], [r[name] for r in runs], bounds[name], dtype)
+            found[name] = replace(found[name], strict=strict)
+        exact, guarded = exact | wanted, guarded | other
+        careful = [known | r for known, r in zip(careful, runs, strict=True)]
+    return found
+
+
+def _result_types(c: Cascade) -> dict[str, np.dtype[Any] | None]:
+    """The dtype of every output; None for reductions, which have that of the arithmetic."""
+    return {r.name: None for r in c.reductions} | {o.name: numpy_dtype(o.dtype) for o in c.outs}
+
+
+def _float_type(c: Cascade) -> np.dtype[Any]:
+    """The working precision: the widest floating input."""
+    floats = [numpy_dtype(t.dtype) for t in c.tensors if numpy_dtype(t.dtype).kind == "f"]
+    return np.result_type(*floats, np.float32) if floats else np.dtype("float64")
+
+
+def _bounds(definition: _Definition) -> dict[str, Array]:
+    """The condition of every reduction and output, dimensions in the order of its axes."""
+    c, order = definition.cascade, definition.order
+    rounding = Rounding(definition)
+    stages = {r.name: rounding.reduced(r.monoid, str(c.axis), r.body) for r in c.reductions}
+    of_outs = Rounding(definition, stages)
+
+    def placed(bound: Any, axes: tuple[str, ...]) -> Array:
+        full = np.broadcast_to(bound, [definition.size(a) if a in axes else 1 for a in order])
+        kept = [a for a in order if a in axes]
+        return full.reshape([definition.size(a) for a in kept]).transpose([kept.index(a) for a in axes])
+
+    found = {r.name: placed(stages[r.name], r.axes) for r in c.reductions}
+    return found | {o.name: placed(of_outs(o.expr), o.axes) for o in c.outs}
+
+
+def _expected(exact: Array, guarded: Array, careful: Sequence[Array], condition: Array,
+              dtype: np.dtype[Any]) -> Expected:
+    """The contract of one result. Booleans and integers have no tolerance."""
+    if dtype.kind != "f":
+        none = np.zeros(exact.shape)
+        return Expected((exact, guarded), none, none.astype(bool))
+    info = np.finfo(dtype)
+    with np.errstate(all="ignore"):
+        errors = [np.abs(r.astype(np.longdouble) - exact) for r in careful]
+        own = max((e[np.isfinite(e)].max() for e in errors if np.isfinite(e).any()), default=np.longdouble(0))
+        limit = 4 * own + C_EPS * info.eps * (condition + np.abs(exact)) + info.tiny
+        overflow = np.isfinite(exact) & ~np.isfinite(np.stack([r.astype(dtype) for r in careful])).all(axis=0)
+    return Expected((exact, guarded), np.nan_to_num(limit, nan=0, posinf=0), overflow)

@@ -1,0 +1,279 @@
+"""What is under test: a NumPy function or a cascade, seen the same way at every level."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from redfuser import pipeline
+from redfuser.api import Fused, fuse
+from redfuser.api.fused import as_array
+from redfuser.api.lowered import Lowered
+from redfuser.derivation import FusedCascade
+from redfuser.frontend import Spec
+from redfuser.frontend.structure import flatten
+from redfuser.ir import Cascade, Out, Ref, Tensor
+from redfuser.ir.interpret import axis_sizes, numpy_dtype
+from redfuser.ir.term import base_axis
+from redfuser.pipeline import Options
+from redfuser.testing.inputs import EMPTY, LENGTHS, OTHER_LENGTHS, draw_array, draw_arrays
+from redfuser.testing.text import IMPORTS, cascade_text
+
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Levels:
+    """One function or cascade at the levels below, for arrays of certain kinds: cascades in running order."""
+
+    cascades: tuple[Cascade, ...]
+    fused: tuple[FusedCascade, ...]
+    tensors: Mapping[str, Any]
+    outs: tuple[str, ...]
+
+
+class Subject(ABC):
+    """What a check needs to know of what it checks."""
+
+    given: Arrays | None
+    """Arrays that the caller passed: the first input to be tried."""
+
+    @abstractmethod
+    def draw(self, kind: str, rng: np.random.Generator) -> Arrays:
+        """Inputs of a kind of `redfuser.testing.inputs.KINDS`, of random lengths."""
+
+    @abstractmethod
+    def levels(self, arrays: Arrays) -> Levels:
+        """The levels that serve these arrays."""
+
+    @abstractmethod
+    def run(self, target: str, arrays: Arrays) -> Arrays:
+        """Outputs by name, from the tile program ("interpret") or the compiled kernel ("c")."""
+
+    @abstractmethod
+    def direct(self, arrays: Arrays) -> Arrays:
+        """Outputs by name in longdouble, without any level of the compiler; empty where there is no such way."""
+
+    @abstractmethod
+    def cut(self, arrays: Arrays) -> list[tuple[str, Callable[[slice | list[int]], Arrays]]]:
+        """For every axis that may be shortened: its name, and a function that keeps certain positions of it."""
+
+    def axis_length(self, arrays: Arrays, axis: str) -> int:
+        """Length of an axis that `cut` names."""
+        levels = self.levels(arrays)
+        found = [np.shape(levels.tensors[t.name])[t.axes.index(a)] for c in levels.cascades for t in c.tensors
+                 if t.name in levels.tensors for a in t.axes if base_axis(a) == axis]
+        return found[0] if found else 1
+
+    @abstractmethod
+    def text(self) -> tuple[str, str]:
+        """Python text that defines the subject, and the expression that names it."""
+
+
+def _lengths(axes: Sequence[str], fixed: Mapping[str, int], streams: frozenset[str], rng: np.random.Generator,
+             empty: bool = False) -> dict[str, int]:
+    """Random lengths of axes; `empty`: 0 for those of streams."""
+    found = {}
+    for a in dict.fromkeys(map(base_axis, axes)):
+        choices = OTHER_LENGTHS if a not in streams else (0,) if empty else LENGTHS
+        found[a] = fixed.get(a, int(rng.choice(choices)))
+    return found
+
+
+def may_be_empty(cascades: Sequence[Cascade]) -> bool:
+    """Whether every reduction has a value over nothing."""
+    return all(r.monoid not in ("max", "min") for c in cascades for r in c.reductions)
+
+
+class CascadeSubject(Subject):
+    """A cascade with its fused form. Results without an output get one, so that kernels return them."""
+
+    def __init__(self, cascade: Cascade, given: Sequence[Any], fused: FusedCascade | None = None) -> None:
+        self.original = cascade
+        self.cascade = with_outs(cascade)
+        if fused is None:
+            derivation = pipeline.fusion_step(self.cascade, Options())
+            fused = pipeline.fused_of(self.cascade, derivation, Options())
+        self.fused = replace(fused, cascade=with_outs(fused.cascade))
+        self.streams = frozenset() if cascade.axis is None else frozenset((cascade.axis,))
+        self.dtype = pipeline.compute_dtype(self.cascade, Options())
+        self.kernels: list[tuple[str, Any, Any]] = []
+        self.given = None
+        if given:
+            arrays = [np.asarray(a).astype(numpy_dtype(t.dtype)) for a, t in zip(given, cascade.tensors, strict=True)]
+            self.given = {t.name: a for t, a in zip(cascade.tensors, arrays, strict=True)}
+            axis_sizes(cascade.tensors, self.given, {a.name: a.size for a in cascade.axes})
+
+    def draw(self, kind: str, rng: np.random.Generator) -> Arrays:
+        fixed = {a.name: a.size for a in self.cascade.axes if a.size is not None}
+        names = [a.name for a in self.cascade.axes]
+        sizes = _lengths(names, fixed, self.streams, rng, kind == EMPTY and may_be_empty([self.cascade]))
+        return draw_arrays(self.cascade.tensors, sizes, kind, rng, self.streams)
+
+    def levels(self, arrays: Arrays) -> Levels:
+        return Levels((self.cascade,), (self.fused,), arrays, tuple(o.name for o in self.cascade.outs))
+
+    def run(self, target: str, arrays: Arrays) -> Arrays:
+        from redfuser.codegen import run_kernel
+
+        c = self.fused.cascade
+        sizes = axis_sizes(c.tensors, arrays, {a.name: a.size for a in c.axes})
+        outs = {o.name: np.empty([sizes[base_axis(a)] for a in o.axes], numpy_dtype(o.dtype)) for o in c.outs}
+        kernel, compiled = self._kernel(target, sizes)
+        if compiled is None:
+            run_kernel(kernel, arrays, outs, sizes)
+        else:
+            compiled.run([arrays[t.name] for t in c.tensors], list(outs.values()), sizes)
+        return outs
+
+    def _kernel(self, target: str, sizes: Mapping[str, int]) -> tuple[Any, Any]:
+        """The kernel of a target for these lengths; built when there is none yet."""
+        for name, kernel, compiled in self.kernels:
+            if name == target and all(sizes[a] == n for a, n in kernel.static):
+                return kernel, compiled
+        c = self.fused.cascade
+        axes = {t.name: t.axes for t in c.tensors} | {o.name: o.axes for o in c.outs}
+        layouts = {name: own[-1] if own else None for name, own in axes.items()}
+        chosen = pipeline.plan_step(self.fused, sizes, layouts, self.dtype, pipeline.machine_profile())
+        kernel = pipeline.tile_step(chosen)
+        compiled = pipeline.kernel_step(kernel) if target == "c" else None
+        self.kernels.append((target, kernel, compiled))
+        return kernel, compiled
+
+    def direct(self, arrays: Arrays) -> Arrays:
+        return {}
+
+    def cut(self, arrays: Arrays) -> list[tuple[str, Callable[[slice | list[int]], Arrays]]]:
+        fixed = {a.name for a in self.cascade.axes if a.size is not None}
+        names = {base_axis(a) for t in self.cascade.tensors for a in t.axes} - fixed
+        ordered = sorted(names, key=lambda a: (a not in self.streams, a))
+        return [(a, _keeper(self.cascade.tensors, arrays, a)) for a in ordered]
+
+    def text(self) -> tuple[str, str]:
+        return f"{IMPORTS}c = {cascade_text(self.original)}", "c"
+
+
+def _keeper(tensors: Sequence[Tensor], arrays: Arrays, axis: str) -> Callable[[slice | list[int]], Arrays]:
+    def keep(positions: slice | list[int]) -> Arrays:
+        found = dict(arrays)
+        for t in tensors:
+            index = tuple(positions if base_axis(a) == axis else slice(None) for a in t.axes)
+            for i, entry in enumerate(index):
+                if entry is positions:
+                    found[t.name] = np.take(found[t.name], np.arange(found[t.name].shape[i])[positions], axis=i)
+        return found
+
+    return keep
+
+
+def with_outs(c: Cascade) -> Cascade:
+    """The cascade with an output for every result that no output shows as it is."""
+    shown = {o.expr.name for o in c.outs if isinstance(o.expr, Ref)}
+    floats = [numpy_dtype(t.dtype) for t in c.tensors if numpy_dtype(t.dtype).kind == "f"]
+    dtype = np.result_type(*floats).name if floats else "float64"
+    taken = {o.name for o in c.outs}
+    extra = [Out(f"out_{r.name}", r.axes, Ref(r.name, r.axes), "bool" if r.monoid in ("any", "all") else dtype)
+             for r in c.reductions if r.name not in shown and f"out_{r.name}" not in taken]
+    return replace(c, outs=(*c.outs, *extra))
+
+
+class FunctionSubject(Subject):
+    """A NumPy function, called as its user calls it."""
+
+    def __init__(self, fn: Callable[..., Any], arguments: Sequence[Any], targets: Sequence[str]) -> None:
+        options = fn.options if isinstance(fn, Fused) else Options()
+        self.fn: Callable[..., Any] = fn.fn if isinstance(fn, Fused) else fn
+        self.compiled = {t: Fused(self.fn, replace(options, target=t), ()) for t in targets}
+        self.model = fuse(self.fn, allow=options.allow, rules=options.rules, empty=options.empty)
+        names = list(inspect.signature(self.fn).parameters)[: len(arguments)]
+        self.arguments = dict(zip(names, arguments, strict=True))
+        if any(isinstance(a, Spec) for a in arguments):
+            self.given = None
+        else:
+            self.given = {n: as_array(a, n) if isinstance(a, (list, tuple)) else a for n, a in self.arguments.items()}
+        self.pattern = self.model.lower(**self.arguments)
+
+    def draw(self, kind: str, rng: np.random.Generator) -> Arrays:
+        program = self.pattern.program
+        tensors = {t.name: t for t in program.term.tensors}
+        streams = frozenset(c.axis for c in program.partition.cascades if c.axis is not None)
+        fixed = {a.name: a.size for a in program.term.axes if a.size is not None}
+        for name, array in program.trace.captured.items():
+            known = [n for n in array.shape if n != 1]
+            fixed |= dict(zip(map(base_axis, tensors[name].axes), known, strict=True)) if name in tensors else {}
+        empty = kind == EMPTY and may_be_empty(program.partition.cascades)
+        sizes = _lengths([a.name for a in program.term.axes], fixed, streams, rng, empty)
+        own = [t for n, t in tensors.items() if n in self.arguments]
+        drawn = draw_arrays(own, sizes, kind, rng, streams)
+        arrays = [n for n, a in self.arguments.items() if isinstance(a, (Spec, np.ndarray, list, tuple))]
+        return self.arguments | {n: self._shaped(n, drawn.get(n), rng) for n in arrays}
+
+    def _shaped(self, name: str, drawn: Array | None, rng: np.random.Generator) -> Array:
+        """An argument with its dimensions of size 1; one that is not used at all is drawn anyhow."""
+        node = self.pattern.trace.inputs()[name]
+        if drawn is None:
+            return draw_array(tuple(1 for _ in node.shape), numpy_dtype(node.dtype), "normal", rng)
+        lengths = iter(drawn.shape)
+        return drawn.reshape([1 if e == 1 else next(lengths) for e in node.shape])
+
+    def _lowered(self, arrays: Arrays) -> Lowered:
+        return self.model.lower(**arrays)
+
+    def levels(self, arrays: Arrays) -> Levels:
+        lowered = self._lowered(arrays)
+        return Levels(tuple(lowered.partition.cascades), tuple(lowered.fusion), self._tensors(lowered, arrays),
+                      tuple(o.name for o in lowered.term.outs))
+
+    def _tensors(self, lowered: Lowered, arrays: Arrays) -> Arrays:
+        """The tensors of the term."""
+        names = [n for n in lowered.trace.inputs() if n in arrays]
+        return lowered.program.tensors({n: as_array(arrays[n], f"argument {n!r}") for n in names})
+
+    def _named(self, result: Any, arrays: Arrays) -> Arrays:
+        """Outputs by name, without dimensions of size 1."""
+        lowered = self._lowered(arrays)
+        leaves, _ = flatten(result, lambda x: isinstance(x, (np.ndarray, np.generic, int, float)))
+        sizes = lowered.program.sizes(self._tensors(lowered, arrays))
+        shapes = [[sizes[base_axis(a)] for a in o.axes] for o in lowered.term.outs]
+        return {o.name: np.asarray(a).reshape(s) for o, a, s in zip(lowered.term.outs, leaves, shapes, strict=True)}
+
+    def run(self, target: str, arrays: Arrays) -> Arrays:
+        return self._named(self.compiled[target](**arrays), arrays)
+
+    def direct(self, arrays: Arrays) -> Arrays:
+        floats = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray) and a.dtype.kind == "f"}
+        wide = arrays | {n: a.astype(np.longdouble) for n, a in floats.items()}
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
+            return self._named(self.fn(**wide), arrays)
+
+    def cut(self, arrays: Arrays) -> list[tuple[str, Callable[[slice | list[int]], Arrays]]]:
+        program = self._lowered(arrays).program
+        captured = {t.name for t in program.term.tensors} - set(arrays)
+        fixed = {a.name for a in program.term.axes if a.size is not None}
+        fixed |= {base_axis(a) for t in program.term.tensors if t.name in captured for a in t.axes}
+        shapes = {n: v.shape for n, v in program.trace.inputs().items()}
+        tensors = []
+        for t in program.term.tensors:
+            if t.name in arrays:
+                own = iter(t.axes)
+                tensors.append(Tensor(t.name, tuple("" if e == 1 else next(own) for e in shapes[t.name]), t.dtype))
+        streams = {c.axis for c in program.partition.cascades}
+        names = {base_axis(a) for t in tensors for a in t.axes} - fixed - {""}
+        return [(a, _keeper(tensors, arrays, a)) for a in sorted(names, key=lambda a: (a not in streams, a))]
+
+    def text(self) -> tuple[str, str]:
+        name = getattr(self.fn, "__name__", "fn")
+        try:
+            source = textwrap.dedent(inspect.getsource(self.fn))
+        except (OSError, TypeError):
+            source = f"# {name}: the function under test"
+        return f"import numpy as np\ninf, nan = np.inf, np.nan\n{source.rstrip()}", name

@@ -1,0 +1,166 @@
+"""The catalogue against the derivation: a sample of labels, data that are hard, and the command."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from redfuser.cli import main
+from redfuser.cli.zoo import failed
+from redfuser.derivation import Verdict, derive_cascade
+from redfuser.errors import RedfuserError
+from redfuser.zoo import ENTRIES, KNOWN_WRONG, Argument, Outcome, examine, examine_all, select
+from redfuser.zoo.data import arguments, contract_error
+
+SLOW = {"six_moments", "coskewness", "importance_variance", "huber_about_mean", "gaussian_about_mean", "cross_response",
+        "energy_cumulants"}
+SETTLED = sorted(set(ENTRIES) - set(KNOWN_WRONG) - SLOW)
+SAMPLE = random.Random(2026).sample(SETTLED, 20)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_sampled_labels(name: str) -> None:
+    outcome = examine(ENTRIES[name])
+    assert not outcome.problem
+    assert outcome.right, outcome.refusals
+    assert outcome.certificate
+    assert all(np.isfinite(e) for e in outcome.errors.values())
+
+
+@pytest.mark.parametrize("name", ["soft_minimum", "ties_of_maximum", "any_above_mean", "near_maximum"])
+def test_known_disagreements_are_sound(name: str) -> None:
+    assert name in KNOWN_WRONG
+    outcome = examine(ENTRIES[name])
+    assert not outcome.unsound
+    assert outcome.certificate
+
+
+# ---- hard data
+
+def test_a_dropped_correction_breaks_the_contract() -> None:
+    entry = ENTRIES["softmax"]
+    parts = entry.partition()
+    chained = entry.cascade(parts)
+    fused = derive_cascade(chained).fused
+    assert fused.corrections
+    assert contract_error(entry, parts, chained, fused, "mixed") <= 1
+    assert contract_error(entry, parts, chained, replace(fused, corrections=()), "mixed") > 1
+
+
+def test_data_sets() -> None:
+    entry = ENTRIES["cross_entropy"]
+    location, scores = arguments(entry, "location"), arguments(entry, "scores")
+    assert abs(location["x"].mean() - 1e4) < 1
+    assert location["x"].std() < 0.01
+    assert scores["x"].max() > 9e3
+    assert scores["x"].min() < -9e3
+    np.testing.assert_array_equal(scores["t"].sum(axis=-1), 1)
+    np.testing.assert_array_equal(scores["x"], arguments(entry, "scores")["x"])
+    assert {a.dtype for a in scores.values()} == {np.dtype("float32")}
+
+
+def test_unknown_kind_of_argument() -> None:
+    with pytest.raises(ValueError, match="'x' is of kind 'integer'"):
+        Argument.parse("x", "i n: integer")
+
+
+# ---- verdict on an outcome
+
+def test_what_counts_as_failed() -> None:
+    entry = ENTRIES["variance"]
+    good = Outcome(entry, Verdict.FUSIBLE, 2, 1, certificate=True)
+    assert good.right
+    assert good.minimal
+    assert not failed(good, {})
+    more = replace(good, accumulators=3)
+    assert more.right
+    assert not more.minimal
+    assert not failed(more, {})
+    for bad in (replace(good, found=Verdict.NOT_FOUND, passes=2), replace(good, certificate=False),
+                replace(good, accumulators=1), replace(good, proved=False), Outcome(entry, problem="EngineError: x")):
+        assert failed(bad, {})
+        assert not failed(bad, {"variance": "known"})
+    claimed = Outcome(ENTRIES["mean_absolute_deviation"], Verdict.FUSIBLE, 2, 1, certificate=True)
+    assert claimed.unsound
+    assert failed(claimed, KNOWN_WRONG)
+
+
+def test_a_crash_is_a_finding() -> None:
+    def crash(x: object) -> None:
+        raise KeyError("gone")
+
+    outcome = examine(replace(ENTRIES["variance"], fn=crash))
+    assert outcome.problem == "KeyError: 'gone'"
+    assert failed(outcome, {})
+
+
+def test_processes_give_the_same() -> None:
+    chosen = select(["rmsnorm_projection", "sigmoid_attention"])
+    (a, b), (c, d) = list(examine_all(chosen)), list(examine_all(chosen, jobs=2))
+    assert replace(a, milliseconds=c.milliseconds).to_dict() == c.to_dict()
+    assert replace(b, milliseconds=d.milliseconds).to_dict() == d.to_dict()
+
+
+# ---- the command
+
+def test_command_agrees(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["zoo", "softmax", "absmax_matmul"]) == 0
+    printed = capsys.readouterr().out
+    assert "absmax_matmul" in printed
+    assert "2 entries: 2 ok" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "word"),
+    [
+        ("softmax", {"verdict": Verdict.NOT_FUSIBLE, "passes": 2}, "UNSOUND"),
+        ("softmax", {"accumulators": 3}, "WRONG"),
+        ("tilt_by_mean", {"verdict": Verdict.FUSIBLE, "passes": 1}, "WRONG"),
+    ],
+)
+def test_planted_wrong_label(name: str, wrong: dict[str, object], word: str, monkeypatch: pytest.MonkeyPatch,
+                             capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(ENTRIES, name, replace(ENTRIES[name], **wrong))  # type: ignore[call-overload]
+    assert main(["zoo", name]) == 1
+    assert word in capsys.readouterr().out
+
+
+def test_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["zoo", "softmax", "--json", "--prove"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["name"] == "softmax"
+    assert row["expected"] == {"verdict": "FUSIBLE", "accumulators": 2, "passes": 1}
+    assert (row["found"], row["accumulators"], row["passes"]) == ("FUSIBLE", 2, 1)
+    assert row["certificate"]
+    assert row["proved"]
+    assert row["right"]
+    assert set(row["errors"]) == {"mixed", "scores", "location"}
+
+
+def test_command_as_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["zoo", "regret", "--markdown"]) == 0
+    assert "| `regret` | FUSIBLE | 2 | 1 |" in capsys.readouterr().out
+
+
+def test_page_in_the_documentation_lists_every_entry() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "zoo.md").read_text(encoding="utf-8")
+    assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == list(ENTRIES)
+
+
+def test_mistakes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["zoo", "softmx"]) == 1
+    assert "did you mean softmax?" in capsys.readouterr().err
+    assert main(["zoo", "--family", "plants"]) == 1
+    assert "attention, norms" in capsys.readouterr().err
+
+
+def test_selection() -> None:
+    assert select() == list(ENTRIES.values())
+    assert [e.name for e in select(["variance", "softmax"], "losses")] == ["softmax"]
+    with pytest.raises(RedfuserError, match="there is no entry 'variances'; did you mean variance"):
+        select(["variances"])
