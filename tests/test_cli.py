@@ -143,6 +143,16 @@ def test_source_is_c(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_explain_finds_the_rules_that_suffice(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("import numpy as np\ndef lse(x):\n    m = x.max(-1, keepdims=True)\n"
+                    "    return np.log(np.exp(x - m).sum(-1)) + m[..., 0]\n")
+    assert main(["explain", f"{file}:lse", "--arg", "x=4x100:float32", "--rules"]) == 0
+    out = capsys.readouterr().out
+    assert "rules that suffice:" in out
+    assert "telescope" in out.split("rules that suffice:")[1]
+
+
 def test_rules_states_every_law(capsys: pytest.CaptureFixture[str]) -> None:
     from redfuser.rules import default
 

@@ -65,15 +65,23 @@ def demo(
 
 
 @app.command()
-def explain(function: FunctionArgument, arg: ArgOption = None, as_json: JsonOption = False) -> None:
+def explain(
+    function: FunctionArgument,
+    arg: ArgOption = None,
+    rules: Annotated[bool, typer.Option("--rules", help="Also find the smallest rule set that suffices.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show what redfuser derives from a function: verdict, accumulators, update, merge, passes, kernels."""
     target = find_target(function, arg or [])
     with target.blame():
         report = target.fused.explain(*target.args, **target.kwargs)
     if as_json:
-        print_json(report.to_dict())
-    else:
-        typer.echo(str(report))
+        print_json(report.to_dict() | ({"rules": list(report.rules)} if rules else {}))
+        return
+    typer.echo(str(report))
+    if rules:
+        typer.echo("looking for the smallest rule set ...", err=True)
+        typer.echo(f"rules that suffice: {', '.join(report.rules)}")
 
 
 @app.command()

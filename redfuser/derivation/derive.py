@@ -23,7 +23,7 @@ from redfuser.rules import default as default_rules
 from redfuser.rules.language import Law
 
 DEFAULT_LIMITS = Limits()
-NODES_TO_EXPLAIN = 200_000
+NODES_TO_EXPLAIN = 60_000
 FEWEST_QUESTIONS = 24
 """How long the search for the smallest rule set may take, in e-graph nodes: the same set on every machine."""
 

@@ -48,10 +48,8 @@ def test_rows_longer_than_the_cache(name, n):
     check(name, rows(2, n, seed=n) * 3 + 1)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ["softmax", "logsumexp", "entropy"])
 def test_masked_prefix_and_masked_elements(name):
-    if name in ("variance", "layernorm"):
-        pytest.skip("-inf is data to a mean, not a mask: the result is NaN in NumPy, checked by the test on infinities")
     x = rows(6, 5000)
     x[0, :4097] = -np.inf
     x[1, ::2] = -np.inf
