@@ -16,6 +16,12 @@ def telescope(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
     return a - new, (a - old) + (old - new)
 
 
+@rule("exact", group="online", varying="a", phase="telescope", where=[changes("old", "new")])
+def telescope_from(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
+    """new - a = (old - a) + (new - old)"""
+    return new - a, (old - a) + (new - old)
+
+
 @rule("exact", group="online", phase="telescope",
       where=lambda a, b, old, new: (changes(old, new), equals(old, a / b), nonzero(b)))
 def solve_quotient(a: Expr, b: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
@@ -23,4 +29,4 @@ def solve_quotient(a: Expr, b: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
     return a, old * b
 
 
-RULES = (telescope, solve_quotient)
+RULES = (telescope, telescope_from, solve_quotient)

@@ -11,20 +11,20 @@ from rich.console import Console
 from rich.progress import track
 
 from redfuser.cli.app import print_json
-from redfuser.cli.console import console, table
+from redfuser.cli.console import console, heading, table
 from redfuser.zoo import KNOWN_WRONG, Entry, Outcome, examine_all, select
 
 DATA = ("location", "scores", "mixed")
 _HEADING = ("entry", "verdict", "accumulators", "passes", "source", "why")
-_INTRODUCTION = (
-    "Made by `redfuser zoo --markdown`. Every entry is a plain NumPy function in `redfuser/zoo` with the verdict, the\n"
-    "number of passes, and the least number of accumulators per row (the count and pivots aside) that mathematics gives;\n"
-    "the labels are worked out by hand, and a test measures the numbers of accumulators without the engine. `a / b`: the\n"
-    "label is a, the derivation finds b; such disagreements are listed in `KNOWN_WRONG`, and the label stands.\n\n"
-    "`redfuser zoo` derives all of them, checks every certificate, and runs the fused forms on data that are hard for\n"
-    "float32; its exit status is 1 when a label is missed that is not known to be. `redfuser zoo NAME...`, `--family`,\n"
-    "`--prove`, `--jobs` and `--json` choose entries, proofs, processes and output."
-)
+_INTRODUCTION = """\
+Made by `redfuser zoo --markdown`. Every entry is a plain NumPy function in `redfuser/zoo` with the verdict, the number
+of passes, and the least number of accumulators per row (the count and pivots aside) that mathematics gives. The labels
+are worked out by hand, and a test measures the numbers of accumulators without the engine. `a / b`: the label is a, the
+derivation finds b; such disagreements are listed in `KNOWN_WRONG`, and the label stands.
+
+`redfuser zoo` derives all of them, checks every certificate, and runs the fused forms on data that are hard for
+float32; its exit status is 1 when a label is missed that is not known to be. `redfuser zoo NAME...`, `--family`,
+`--prove`, `--jobs` and `--json` choose entries, proofs, processes and output."""
 
 
 def run_zoo(names: Sequence[str], *, family: str | None, jobs: int, prove: bool, form: str,
@@ -66,7 +66,8 @@ def state(o: Outcome, known: Mapping[str, str]) -> str:
 
 
 def _pair(expected: object, found: object) -> str:
-    return str(expected) if expected == found else f"{expected} / {found}"
+    """`a / b` where the two differ; nothing found is a dash."""
+    return str(expected) if expected == found else f"{expected} / {found or '-'}"
 
 
 def _verdicts(o: Outcome) -> str:
@@ -75,13 +76,17 @@ def _verdicts(o: Outcome) -> str:
 
 def show(outcomes: Sequence[Outcome], known: Mapping[str, str]) -> None:
     """A table, the disagreements in words, and a summary. `a / b`: expected a, found b."""
-    columns = ("", "name", "family", "verdict", "acc", "pass", "ms", "certified", *DATA)
+    columns = ("", "name", "verdict", "acc", "pass", "ms", "cert", *DATA)
     rows = table(*columns, numbers=("ms", *DATA), whole=columns)
+    family = ""
     for o in outcomes:
+        if o.entry.family != family:
+            family = o.entry.family
+            rows.add_row("", heading(family))
         certificate = "proved" if o.proved else "yes" if o.certificate else "" if o.found is None else "NO"
-        rows.add_row(state(o, known), o.entry.name, o.entry.family, _verdicts(o),
-                     _pair(o.entry.accumulators, o.accumulators), _pair(o.entry.passes, o.passes),
-                     f"{o.milliseconds:.0f}", certificate, *(_error(o.errors.get(d)) for d in DATA))
+        rows.add_row(state(o, known), o.entry.name, _verdicts(o), _pair(o.entry.accumulators, o.accumulators),
+                     _pair(o.entry.passes, o.passes), f"{o.milliseconds:.0f}", certificate,
+                     *(_error(o.errors.get(d)) for d in DATA))
     output = console()
     output.print(rows)
     for o in outcomes:

@@ -173,7 +173,7 @@ def _report(model: Model, sweep: Sweep, stage: Stage, refusal: Refusal, ranks: R
         count = "at least " if ranks.finite and ranks.highest == ranks.sizes[-1] else ""
         return StageReport(stage.name, reason, f"Its separation rank is {count}{ranks.highest}, so that many "
                            "accumulators would do: add a rule (rules=rf.rules.default + mine) or raise limits=")
-    if refusal.outcome == "saturated":
-        return StageReport(stage.name, reason, "A rule that moves the change out of the reduction would unlock it",
-                           f"the rules were exhausted (saturated) without a correction of {stage.monoid}")
+    if refusal.outcome == "saturated":  # says something of the rules, nothing of the mathematics: no evidence
+        return StageReport(stage.name, reason, "The rules were exhausted without a correction: a rule that moves the "
+                           "change out of the reduction would unlock it")
     return StageReport(stage.name, reason, "The search hit its limits: raise limits= or add a rule")

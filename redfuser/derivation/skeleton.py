@@ -154,7 +154,7 @@ class Skeleton:
         """Units replaced by what they stand for."""
 
         def back(x: Expr) -> Expr | None:
-            return self.units[x.tensor] if isinstance(x, Load) else None
+            return self.units.get(x.tensor) if isinstance(x, Load) else None
 
         return rewrite(e, back)
 

@@ -10,6 +10,7 @@ import builtins
 import functools
 import inspect
 import os
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -24,23 +25,19 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-def is_user_file(path: str | None) -> bool:
-    """True for code that is not part of Python, of an installed library, or of redfuser."""
-    return path is not None and not path.startswith(("<frozen", _PACKAGE, *_LIBRARIES))
-
-
-def is_user_value(value: Any) -> bool:
-    """True for what the user may rebind or change between calls: not modules, classes, and libraries' functions."""
-    if isinstance(value, FunctionType):
-        return is_user_file(value.__code__.co_filename)
-    return not isinstance(value, (ModuleType, type, np.ufunc, BuiltinFunctionType)) and id(value) not in FUNCTIONS
+def home_of(fn: Any) -> str:
+    """Where the code that belongs to a traced function lives: its package's folder (installed or not), or its file."""
+    top = sys.modules.get((getattr(fn, "__module__", None) or "").partition(".")[0])
+    folders = list(getattr(top, "__path__", ()))
+    return folders[0] + os.sep if folders else getattr(getattr(fn, "__code__", None), "co_filename", "<none>")
 
 
 class Rebinder:
-    """Rebuilds functions for one trace, each once (so recursion works)."""
+    """Rebuilds functions for one trace, each once (so recursion works). `traced`: the function traced."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, traced: Any) -> None:
         self.recorder = recorder
+        self._home = home_of(traced)
         self._functions: dict[int, FunctionType] = {}
         self._modules: dict[int, ModuleType] = {}
 
@@ -61,9 +58,21 @@ class Rebinder:
             keywords = {name: self.value(x) for name, x in value.keywords.items()}
             return functools.partial(self.value(value.func), *map(self.value, value.args), **keywords)
         if isinstance(value, FunctionType):
-            return self.function(value) if is_user_file(value.__code__.co_filename) else value
+            return self.function(value) if self._is_user_file(value.__code__.co_filename) else value
         written = unwrap(value)  # a function that is itself fused is traced as part of this one
         return value if written is value else self.value(written)
+
+    def _is_user_file(self, path: str | None) -> bool:
+        """True for code that is not part of Python, of another installed library, or of redfuser."""
+        if path is None or path.startswith("<frozen"):
+            return False
+        return path.startswith(self._home) or not path.startswith((_PACKAGE, *_LIBRARIES))
+
+    def _is_user_value(self, value: Any) -> bool:
+        """True for what the user may rebind or change between calls: not modules, classes, and libraries' functions."""
+        if isinstance(value, FunctionType):
+            return self._is_user_file(value.__code__.co_filename)
+        return not isinstance(value, (ModuleType, type, np.ufunc, BuiltinFunctionType)) and id(value) not in FUNCTIONS
 
     def function(self, f: FunctionType) -> FunctionType:
         """A copy of `f` whose globals and closure are rebound."""
@@ -91,7 +100,7 @@ class Rebinder:
         value = scope[name]
         if isinstance(value, np.ndarray):
             self.recorder.array_names.setdefault(id(value), name)
-        if is_user_value(value):
+        if self._is_user_value(value):
             self.recorder.guard(scope, name, attributes)
         return self.value(value)
 
@@ -99,7 +108,7 @@ class Rebinder:
         """The stand-in for numpy or math; a user's module gets a view of it with rebound members."""
         if id(module) in MODULES:
             return MODULES[id(module)]
-        if not is_user_file(getattr(module, "__file__", None)):
+        if not self._is_user_file(getattr(module, "__file__", None)):
             return module
         return self._modules.setdefault(id(module), _ModuleView(module, self))
 

@@ -60,7 +60,7 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, n
             call.arguments[parameter] = {key: stand_in(key, x) for key, x in value.items()}
         else:
             call.arguments[parameter] = stand_in(parameter, value)
-    rebinder = Rebinder(recorder)
+    rebinder = Rebinder(recorder, fn)
     target = rebinder.value(fn)
     if target is fn and not inspect.isroutine(fn):  # a callable object: its method carries the globals
         target = rebinder.value(fn.__call__)

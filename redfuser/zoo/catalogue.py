@@ -18,11 +18,11 @@ ENTRIES: Mapping[str, Entry] = {e.name: e for family in FAMILIES for e in family
 _SQUARES = "squares and products are not expanded where a dependency multiplies an element; the rank is finite"
 _POSITIVE = "the elements are not known to be positive: a condition on the input cannot be stated"
 _BOUNDED = "a bound by the running extreme is not used to simplify min and max of an element"
-_SATURATED = "exhausted rules count as proof, yet "
+_SATURATED = "no rule says that "
+_EXTREME = "exhausted rules are no proof, and nothing else shows that no finite state can follow an extreme"
 _RANK = "the numeric rank is measured too low for steps and kinks, so the refusal lacks evidence"
 
 KNOWN_WRONG: Mapping[str, str] = {
-    "sink_attention": "the derivation raises KeyError: an array without the stream axis stands beside a sum in a divisor",
     "differential_attention": "scores of two products are put into two cascades, one sweep each",
     "unequal_values_attention": "reductions with different vector axes are put into two cascades, one sweep each",
     "brier_score": _SQUARES,
@@ -38,7 +38,6 @@ KNOWN_WRONG: Mapping[str, str] = {
     "scaled_norm_p": _POSITIVE,
     "clipped_absmax_dot": _BOUNDED,
     "excess_over_minimum": _BOUNDED,
-    "soft_minimum": "differences d - x are not telescoped, only x - d",
     "largest_score": _SATURATED + "max x / f = (max x) / f also where f = 0 on a prefix",
     "largest_squared_deviation": _SATURATED + "the maximum of a convex function is attained at an extreme",
     "peak_to_rms": _SATURATED + "max x / f = (max x) / f also where f = 0 on a prefix",
@@ -53,6 +52,9 @@ KNOWN_WRONG: Mapping[str, str] = {
     "near_maximum": _RANK,
     "clipped_scores": _RANK,
     "absolute_residual": _RANK,
+    "nearest_to_mean": _EXTREME,
+    "largest_residual": _EXTREME,
+    "largest_alignment": _EXTREME,
 }
 """Name -> why the derivation does not reach the label, which stands. Nothing here may claim too few passes."""
 

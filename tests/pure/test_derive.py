@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from derive_examples import EXAMPLES, MEAN, TWO_PASSES, X, arrays_for, cascade, derived, reduction, row
+from derive_examples import EXAMPLES, MEAN, ROW, TWO_PASSES, X, arrays_for, cascade, derived, reduction, row
 
 from redfuser.derivation import Limits, Verdict, derive_cascade, run_fused
 from redfuser.derivation.engine import Engine
@@ -250,3 +250,29 @@ def test_engine_survives_a_rejected_program():
         engine.run("(no such command)")
     with engine.scope(lambda _: None) as scope:
         assert scope.engine.nodes() > 0
+
+
+def test_a_difference_is_telescoped_from_either_side():
+    c = cascade("soft minimum", [reduction("m", "min", X), reduction("l", "sum", np.exp(row("m") - X))], "x")
+    found = derive_cascade(c)
+    assert found.verdict == Verdict.FUSIBLE
+    assert str(found.fused.correction("l")) == "l_old * exp(m_new - m_old)"
+
+
+def test_a_free_array_in_a_divisor_is_part_of_the_dependency():
+    b = Load("b", ROW)
+    quotient = X / (row("s") + b)
+    c = Cascade("shares", "n", (*map(Axis, ROW), Axis("n")), (Tensor("x", (*ROW, "n")), Tensor("b", ROW)), (),
+                (reduction("s", "sum", X), reduction("q", "sum", quotient * X)), ())
+    found = derive_cascade(c)
+    assert found.verdict == Verdict.FUSIBLE
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.normal(size=(3, 20)) + 5, "b": rng.normal(size=3)}
+    wanted = run_cascade(c, arrays)
+    for got in (run_fused(found.fused, arrays), run_fused(found.fused, arrays, tree=1)):
+        np.testing.assert_allclose(got["q"], wanted["q"], rtol=1e-12)
+
+
+def test_exhausted_rules_are_no_proof():
+    largest = [reduction("s", "sum", X), reduction("M", "max", (X - row("s")) ** 2)]
+    assert derive_cascade(cascade("largest square", largest, "x")).verdict == Verdict.NOT_FOUND

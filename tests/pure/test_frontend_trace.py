@@ -1,6 +1,7 @@
 """The tracer: dtypes, symbolic sizes, guards, stand-ins, and errors that name the user's line and the remedy."""
 
 import functools
+import importlib
 import math
 import pickle
 import types
@@ -597,3 +598,19 @@ def test_unit_dimensions_do_not_reach_the_term() -> None:
     assert [len(t.axes) for t in lowering.term.tensors] == [2, 1]
     assert [len(o.axes) for o in lowering.term.outs] == [1]
     assert lowering.arrays({"x": np.ones((3, 5)), "w": np.ones((1, 5))})["w"].shape == (5,)
+
+
+def test_an_installed_library_may_fuse_its_own_functions(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "ownlib"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from ownlib.masks import positions\n")
+    (folder / "masks.py").write_text(
+        "import numpy as np\ndef positions(x):\n    return (np.arange(x.shape[-1]) * x).sum(-1)\n"
+        "def via_helper(x):\n    return positions(x) + 1\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("redfuser.frontend.rebind._LIBRARIES", (str(tmp_path),))
+    masks = importlib.import_module("ownlib.masks")
+    x = np.arange(12.0).reshape(3, 4)
+    for fn in (masks.positions, masks.via_helper):
+        np.testing.assert_allclose(trace(fn, [Spec((3, 7))]).run({"x": x}), fn(x))

@@ -122,7 +122,7 @@ def test_malformed_rules_are_refused():
 
 def test_rule_sets_add_and_subtract():
     assert len(default - online) == len(default) - len(online)
-    assert {x.name for x in online} == {"telescope", "solve-quotient"}
+    assert {x.name for x in online} == {"telescope", "telescope-from", "solve-quotient"}
     assert set((default - online) + online) == set(default)
     assert len(default + online) == len(default)
     assert {x.group for x in default} == set(GROUPS)
