@@ -16,6 +16,7 @@ from redfuser.derivation.fusion import FusedCascade
 from redfuser.derivation.passes import Plan, StageReport, Verdict, plan_passes
 from redfuser.derivation.pivot import Shift, add_locations, pivot
 from redfuser.derivation.skeleton import Skeleton
+from redfuser.derivation.undefined import mark_undefined
 from redfuser.errors import EngineError, RuleError
 from redfuser.ir import Cascade, check_cascade, refs
 from redfuser.rules import APPROXIMATE, RuleSet, check_rule
@@ -157,7 +158,7 @@ def _search(search: Search, skeleton: Skeleton, cascade: Cascade,
     model = choose_accumulators(search, skeleton)
     add_locations(model, cascade, shifts)
     plan = plan_passes(search, model)
-    return assemble(model, plan, cascade), plan
+    return mark_undefined(assemble(model, plan, cascade)), plan
 
 
 def _settings(rules: RuleSet | None, allow: Iterable[str], limits: Limits, shifted: bool) -> Settings:

@@ -286,7 +286,7 @@ class Fusion:
         fused = self._single_pass()
         if not state.length:
             state = self._nothing(fused)
-        results = streaming.finalize(fused, state.values, state.inputs, state.sizes)
+        results = streaming.finalize(fused, state.values, state.inputs, state.sizes, state.length)
         return {r.name: results[r.name] for r in fused.cascade.reductions}
 
     def _check_own(self, state: State) -> None:

@@ -273,8 +273,11 @@ def chunk_sizes(fused: FusedCascade, chunk: Chunk) -> dict[str, int]:
 
 
 def finalize(fused: FusedCascade, values: Mapping[str, Array], inputs: Arrays, sizes: Mapping[str, int],
-             dtype: Any = None) -> dict[str, Array]:
-    """Results of all reductions from the final accumulators, and every value of the state that no result hides."""
+             length: int, dtype: Any = None) -> dict[str, Array]:
+    """Results of all reductions from the final accumulators, and every value of the state that no result hides.
+
+    `length`: elements seen. A reduction of none is its identity, whatever the epilogue makes of 0/0.
+    """
     c = fused.cascade
     ev = Evaluator([a.name for a in c.axes], sizes, inputs, c.tensors, dtype)
     define_producers(fused, ev, with_stream=False)
@@ -284,9 +287,10 @@ def finalize(fused: FusedCascade, values: Mapping[str, Array], inputs: Arrays, s
         ev.define(d.name, d.axes, ev(d.expr))
     state = [*(a.name for a in fused.accumulators), *(d.name for d in fused.dependencies)]
     results = {name: np.array(ev.values[name][1]) for name in state}
-    axes = {r.name: r.axes for r in c.reductions}
+    stages = {r.name: r for r in c.reductions}
     for name, e in fused.epilogue:
-        ev.define(f"result {name}", axes[name], ev(e))
+        stage = stages[name]
+        ev.define(f"result {name}", stage.axes, ev(e) if length else MONOIDS[stage.monoid].identity)
         results[name] = np.array(ev.values[f"result {name}"][1])
     return results
 
@@ -326,7 +330,7 @@ def run_fused(fused: FusedCascade, arrays: Arrays, *, chunks: int | Sequence[int
         values |= state.values
         final |= streamer.finals(state)
     real = None if dtype is None else np.dtype(dtype).type
-    results = finalize(fused, values, arrays, sizes, real)
+    results = finalize(fused, values, arrays, sizes, sizes[c.axis.rstrip("'")] if c.axis else 0, real)
     named = {r.name: results[r.name] for r in c.reductions}
     return named | _outputs(fused, results, arrays, sizes, real)
 

@@ -13,12 +13,17 @@ from redfuser.derivation import Cascade as MathCascade
 from redfuser.derivation import FusedCascade, run_fused
 from redfuser.errors import NoCompiler
 from redfuser.ir import Cascade
-from redfuser.pipeline import TARGETS
 from redfuser.testing.contract import Expected, expected_results
 from redfuser.testing.inputs import KINDS
 from redfuser.testing.minimise import minimise
 from redfuser.testing.subjects import Arrays, CascadeSubject, FunctionSubject, Levels, Subject
 from redfuser.testing.text import arrays_text
+
+TARGETS = ("interpret", "c")
+"""The compiled forms: the tile program in NumPy, the kernel in C."""
+
+GIVEN_FORM = "# fused: the form that was given to check_fusion"
+"""The line of a snippet in the place of the derivation."""
 
 MOST_PARTS = 17
 """The stream is split into 1 to this many parts."""
@@ -83,7 +88,7 @@ def _short(value: Any) -> str:
     return np.array2string(np.asarray(value, float), precision=9, threshold=8, separator=", ").replace("\n", "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FusionCheck:
     """Result of `check_fusion`: ok, the minimised counterexample or None, and what was checked, one line each."""
 
@@ -98,6 +103,8 @@ class FusionCheck:
         word = "ok" if self.ok else "FAILED"
         lines = "\n".join(f"  {s}" for s in self.steps)
         return f"{word}\n{lines}" + (f"\n\n{self.counterexample}" if self.counterexample else "")
+
+    __repr__ = __str__
 
 
 @dataclass
@@ -284,6 +291,7 @@ def _snippet(subject: Subject, arrays: Arrays, way: Way, failure: _Failure) -> s
     lines = [setup, arrays_text(arrays)]
     if isinstance(subject, CascadeSubject) and way.level in ("stream", "merge"):
         lines += ["from redfuser.derivation import derive_cascade, run_fused",
+                  GIVEN_FORM if subject.is_given else
                   f"fused = derive_cascade({name}).fused",
                   f"got = run_fused(fused, arrays, {_explicit(subject, arrays, way)})",
                   f"want = run_cascade({name}, arrays, np.longdouble)",

@@ -247,12 +247,14 @@ def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0,
     for c in cascades:
         sizes = axis_sizes(c.tensors, exact, {a.name: a.size for a in c.axes})
         definition = _Definition(c, exact, sizes, np.longdouble)
-        other = _Definition(c, guarded, sizes, np.longdouble, guarded=True).results()
+        deviating = _Definition(c, guarded, sizes, np.longdouble, guarded=True)
         runs = [_Definition(c, known, sizes, nudge=rng).results() for known, rng in zip(careful, rngs, strict=True)]
-        wanted, bounds, types = definition.results(), _bounds(definition), _result_types(c)
+        wanted, other, types = definition.results(), deviating.results(), _result_types(c)
+        bounds, more = _bounds(definition), _bounds(deviating)
         for name, value in wanted.items():
             dtype = types[name] or _float_type(c)
-            found[name] = _expected(value, other[name], [r[name] for r in runs], bounds[name], dtype)
+            found[name] = _expected(value, other[name], [r[name] for r in runs],
+                                    np.maximum(bounds[name], more[name]), dtype)
             found[name] = replace(found[name], strict=strict)
         exact, guarded = exact | wanted, guarded | other
         careful = [known | r for known, r in zip(careful, runs, strict=True)]
@@ -296,6 +298,7 @@ def _expected(exact: Array, guarded: Array, careful: Sequence[Array], condition:
     with np.errstate(all="ignore"):
         errors = [np.abs(r.astype(np.longdouble) - exact) for r in careful]
         own = max((e[np.isfinite(e)].max() for e in errors if np.isfinite(e).any()), default=np.longdouble(0))
-        limit = 4 * own + C_EPS * info.eps * (condition + np.abs(exact)) + info.tiny
+        size = np.abs(np.where(np.isfinite(exact), exact, guarded))
+        limit = 4 * own + C_EPS * info.eps * (condition + size) + info.tiny
         overflow = np.isfinite(exact) & ~np.isfinite(np.stack([r.astype(dtype) for r in careful])).all(axis=0)
     return Expected((exact, guarded), np.nan_to_num(limit, nan=0, posinf=0), overflow)

@@ -19,7 +19,7 @@ from typing import Any
 from redfuser.derivation import Derivation, Limits, derive_cascade
 from redfuser.derivation.derive import dependent_stages
 from redfuser.ir import Cascade
-from redfuser.testing.check import check_fusion
+from redfuser.testing.check import GIVEN_FORM, TARGETS, check_fusion
 from redfuser.testing.grammar import random_cascade
 from redfuser.testing.inputs import KINDS
 from redfuser.testing.text import IMPORTS, cascade_text
@@ -93,22 +93,26 @@ def derive(cascade: Cascade) -> Derivation:
     return derive_cascade(cascade, limits=LIMITS)
 
 
-def fuzz(n: int, seed: int = 0, *, seconds: float | None = None, kinds: Sequence[str] = KINDS, derive: Derive = derive,
+def fuzz(n: int, seed: int = 0, *, seconds: float | None = None, kinds: Sequence[str] = KINDS,
+         targets: Sequence[str] = (), derive: Derive = derive,
          progress: Callable[[Report], None] = lambda _: None) -> Report:
-    """Try `n` programs, or as many as fit into `seconds`, on inputs of `kinds`. `derive` is what is under test."""
+    """Try `n` programs, or as many as fit into `seconds`, on inputs of `kinds`, down to the levels of `targets`.
+
+    `derive` is what is under test.
+    """
     report = Report(seed)
     start = time.perf_counter()
     for program in range(seed, seed + n):
         if seconds is not None and time.perf_counter() - start > seconds:
             break
-        _try(report, program, kinds, derive)
+        _try(report, program, kinds, targets, derive)
         report.programs += 1
         report.seconds = time.perf_counter() - start
         progress(report)
     return report
 
 
-def _try(report: Report, program: int, kinds: Sequence[str], derive: Derive) -> None:
+def _try(report: Report, program: int, kinds: Sequence[str], targets: Sequence[str], derive: Derive) -> None:
     """One program. Whatever it raises becomes a finding."""
     cascade = random_cascade(program)
     code = f"{IMPORTS}c = {cascade_text(cascade)}"
@@ -121,10 +125,11 @@ def _try(report: Report, program: int, kinds: Sequence[str], derive: Derive) -> 
             return
         if not found.certificate.valid:
             report.undecided.append(program)
-        check = check_fusion(cascade, seed=program, trials=len(kinds), kinds=kinds, targets=(), fused=found.fused)
+        check = check_fusion(cascade, seed=program, trials=len(kinds), kinds=kinds, targets=targets, fused=found.fused)
         if not check.ok:
             raised = check.counterexample is not None and bool(check.counterexample.error)
-            report.findings.append(Finding(program, "exception" if raised else "unsound", str(check.counterexample)))
+            text = str(check.counterexample).replace(GIVEN_FORM, "fused = derive_cascade(c).fused")
+            report.findings.append(Finding(program, "exception" if raised else "unsound", text))
     except Exception:
         report.findings.append(Finding(program, "exception", f"{traceback.format_exc()}\n{code}"))
 
@@ -142,7 +147,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="stop after this time")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"kinds of inputs (default {','.join(KINDS)})")
+    parser.add_argument("--targets", default="", help="check these compiled forms too: interpret,c")
     given = parser.parse_args(arguments)
+    targets = tuple(filter(None, given.targets.split(",")))
+    if not set(targets) <= set(TARGETS):
+        parser.error(f"--targets {given.targets}: known are {','.join(TARGETS)}")
     kinds = given.kinds.split(",")
     if not set(kinds) <= set(KINDS):
         parser.error(f"--kinds {given.kinds}: known are {','.join(KINDS)}")
@@ -150,7 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--n {given.n}: give at least 1")
     terminal = sys.stderr.isatty()
     show = _progress if terminal else (lambda _: None)
-    report = fuzz(given.n, given.seed, seconds=given.seconds, kinds=kinds, progress=show)
+    report = fuzz(given.n, given.seed, seconds=given.seconds, kinds=kinds, targets=targets,
+                  progress=show)
     if terminal:
         sys.stderr.write("\n")
     print(json.dumps(report.to_dict(), indent=2) if given.json else report)

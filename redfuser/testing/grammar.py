@@ -54,7 +54,7 @@ UNFUSIBLE = 8
 class Chooser(Protocol):
     """Where the choices come from."""
 
-    def choice(self, options: Sequence[T]) -> T:
+    def choice(self, options: Sequence[T], /) -> T:
         """One of the options."""
         ...
 
@@ -129,7 +129,10 @@ def _average(s: _Draft) -> None:
 def _centre(s: _Draft) -> None:
     weight, mass = s.choose.choice(s.masses)
     data = s.choose.choice((X, Y))
-    s.locations.append((data, s.reduce("sum", weight * data) / mass))
+    if s.choose.choice(range(2)):
+        s.locations.append((data, s.reduce("sum", weight / mass * data)))
+    else:
+        s.locations.append((data, s.reduce("sum", weight * data) / mass))
 
 
 def _spread(s: _Draft) -> None:
@@ -171,11 +174,12 @@ Move = Callable[[_Draft], None]
 
 
 def _dependent_moves(s: _Draft) -> list[Move]:
-    """The moves whose facts exist; those that lengthen a chain count twice."""
-    moves: list[Move] = [_mass, _mass, _surprise] if s.shifts else []
-    moves += [_average, _centre, _centre] if s.masses else []
+    """The moves whose facts exist; those that lengthen a chain count more often, until it is that long."""
+    if s.shifts and not s.masses:
+        return [_mass, _mass, _mass, _surprise]
+    moves: list[Move] = [_average, _average, _centre, _centre, _centre, _mass] if s.masses else []
     moves += [_spread, _centred_dot, _farthest] if s.locations else []
-    moves += [_weighted_spread] * 3 if s.masses and s.locations else []
+    moves += [_weighted_spread] * 4 if s.masses and s.locations else []
     return moves + ([_scaled_dot] if s.scales else [])
 
 
@@ -189,10 +193,10 @@ def _next_move(s: _Draft) -> Move:
 
 
 def draw_cascade(choose: Chooser, stages: int = 4, name: str = "random") -> Cascade:
-    """A cascade of 2 to `stages` + 1 reductions over the axis n, every result and sometimes a weight among its outs."""
+    """A cascade of 3 to `stages` + 1 reductions over the axis n, every result and sometimes a weight among its outs."""
     s = _Draft(choose, choose.choice(("float64", "float32")))
-    choose.choice((_maximum, _mean, _norm, _largest))(s)
-    for _ in range(choose.choice(range(1, stages + 1))):
+    choose.choice((_maximum, _maximum, _maximum, _mean, _norm, _largest))(s)
+    for _ in range(choose.choice(range(2, stages + 1))):
         _next_move(s)(s)
     return _finish(s, name)
 
@@ -200,7 +204,7 @@ def draw_cascade(choose: Chooser, stages: int = 4, name: str = "random") -> Casc
 def _finish(s: _Draft, name: str) -> Cascade:
     """The cascade with the tensors, axes and producers it uses."""
     outs = [Out(f"out_{r.name}", r.axes, Ref(r.name, r.axes), s.dtype) for r in s.reductions]
-    if s.masses and s.choose.choice(range(2)):
+    if s.choose.choice(range(2)) and s.masses:
         weight, mass = s.choose.choice(s.masses)
         outs.append(Out("out_w", ("p", "n"), weight / mass, s.dtype))
     exprs = [*(r.body for r in s.reductions), *(o.expr for o in outs)]

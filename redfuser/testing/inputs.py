@@ -55,13 +55,18 @@ FINITE: Mapping[str, Draw] = {
 }
 """Kind -> finite values of a shape."""
 
-SPECIAL = ("nan", "inf", "-inf", "masked prefix", "masked")
-"""Kinds with values that are not finite: one of them anywhere, or a stretch of -inf."""
+SPECIAL = ("nan", "inf", "-inf", "masked prefix", "masked", "nothing alive")
+"""Kinds with values that are not finite: one of them anywhere, a stretch of -inf, or nothing but -inf."""
 
 EMPTY = "empty"
 """The kind whose stream has length 0; for cascades without a maximum or minimum, which nothing has."""
 
-KINDS = ("normal", "far", "ties", *SPECIAL, "wide", "constant", "sorted", "zeros", EMPTY)
+LONG = "long"
+"""The kind whose streams are longer than any block: normal values."""
+
+LONG_LENGTHS = (257, 1023, 4099)
+
+KINDS = ("normal", "far", "ties", *SPECIAL, "wide", "constant", "sorted", "zeros", LONG, EMPTY)
 """All kinds, in the order in which trials use them."""
 
 
@@ -86,7 +91,7 @@ def draw_arrays(tensors: Sequence[Tensor], sizes: Mapping[str, int], kind: str, 
     arrays = {}
     for t in tensors:
         shape = tuple(sizes[base_axis(a)] for a in t.axes)
-        own = kind if t.name in chosen or kind not in ("far", "wide", EMPTY) else "normal"
+        own = kind if t.name in chosen or kind not in ("far", "wide") else "normal"
         dtype = numpy_dtype(t.dtype)
         arrays[t.name] = draw_array(shape, dtype, own if own in FINITE else "normal", rng)
         if kind in SPECIAL and t.name in chosen:
@@ -114,7 +119,9 @@ def _spoil(array: Array, kind: str, rng: np.random.Generator) -> None:
     for row in np.ndindex(*array.shape[:-1]):
         if rng.random() < 0.3:
             continue
-        if kind == "masked prefix":
+        if kind == "nothing alive":
+            array[row] = -np.inf
+        elif kind == "masked prefix":
             array[row][: rng.integers(n + 1)] = -np.inf
         elif kind == "masked":
             array[row][rng.random(n) < 0.5] = -np.inf

@@ -42,7 +42,7 @@ def _all(fused: FusedCascade) -> Iterator[tuple[FusedCascade, str]]:
     for name, e in corrections.items():
         kept = tuple((n, x) for n, x in fused.corrections if n != name)
         yield replace(fused, corrections=kept), f"correction of {name} dropped"
-        for changed, what in (*_swapped(e), *_edits(e)):
+        for changed, what in ((_swapped(e, name), "old and new exchanged"), *_edits(e)):
             new = tuple((n, changed if n == name else x) for n, x in fused.corrections)
             yield replace(fused, corrections=new), f"correction of {name}: {what}"
     for i, a in enumerate(fused.accumulators):
@@ -62,27 +62,13 @@ def _all(fused: FusedCascade) -> Iterator[tuple[FusedCascade, str]]:
             yield replace(fused, epilogue=epilogue), f"epilogue of {name}: {what}"
 
 
-def _swapped(e: Expr) -> Iterator[tuple[Expr, str]]:
-    """Old and new exchanged."""
-
-    def swap(x: Expr) -> Expr:
-        if isinstance(x, (Old, New)):
-            return New(x.name) if isinstance(x, Old) else Old(x.name)
-        return with_children(x, tuple(swap(c) for c in children(x)))
-
-    def dependencies_only(x: Expr, keep: Expr) -> Expr:
-        return x if x == keep else with_children(
-            swap(x) if isinstance(x, (Old, New)) else x, tuple(dependencies_only(c, keep) for c in children(x)))
-
-    own = next((x for x in _leaves(e) if isinstance(x, Old)), None)
-    yield (swap(e) if own is None else dependencies_only(e, own)), "old and new exchanged"
-
-
-def _leaves(e: Expr) -> Iterator[Expr]:
-    if not children(e):
-        yield e
-    for c in children(e):
-        yield from _leaves(c)
+def _swapped(e: Expr, own: str) -> Expr:
+    """Old and new exchanged, but for the value that is being corrected."""
+    if isinstance(e, Old) and e.name != own:
+        return New(e.name)
+    if isinstance(e, New):
+        return Old(e.name)
+    return with_children(e, tuple(_swapped(c, own) for c in children(e)))
 
 
 def _edits(e: Expr) -> Iterator[tuple[Expr, str]]:

@@ -41,7 +41,7 @@ class _Drawn:
 
 @st.composite
 def cascades(draw: st.DrawFn, stages: int = 4) -> Cascade:
-    """Cascades of 2 to `stages` + 1 reductions; most of those with dependent stages are FUSIBLE."""
+    """Cascades of 3 to `stages` + 1 reductions; most have dependent stages and are FUSIBLE."""
     return draw_cascade(_Drawn(draw), stages, "drawn")
 
 

@@ -23,7 +23,7 @@ from redfuser.ir import Cascade, Out, Ref, Tensor
 from redfuser.ir.interpret import axis_sizes, numpy_dtype
 from redfuser.ir.term import base_axis
 from redfuser.pipeline import Options
-from redfuser.testing.inputs import EMPTY, LENGTHS, OTHER_LENGTHS, draw_array, draw_arrays
+from redfuser.testing.inputs import EMPTY, LENGTHS, LONG, LONG_LENGTHS, OTHER_LENGTHS, draw_array, draw_arrays
 from redfuser.testing.text import IMPORTS, cascade_text
 
 Array = np.ndarray[Any, Any]
@@ -78,13 +78,14 @@ class Subject(ABC):
         """Python text that defines the subject, and the expression that names it."""
 
 
-def _lengths(axes: Sequence[str], fixed: Mapping[str, int], streams: frozenset[str], rng: np.random.Generator,
-             empty: bool = False) -> dict[str, int]:
-    """Random lengths of axes; `empty`: 0 for those of streams."""
+def _lengths(cascades: Sequence[Cascade], axes: Sequence[str], fixed: Mapping[str, int], kind: str,
+             rng: np.random.Generator) -> dict[str, int]:
+    """Random lengths of axes, as a kind of input asks for; those in `fixed` are given."""
+    streams = {base_axis(c.axis) for c in cascades if c.axis is not None}
+    of_streams = (0,) if kind == EMPTY and may_be_empty(cascades) else LONG_LENGTHS if kind == LONG else LENGTHS
     found = {}
     for a in dict.fromkeys(map(base_axis, axes)):
-        choices = OTHER_LENGTHS if a not in streams else (0,) if empty else LENGTHS
-        found[a] = fixed.get(a, int(rng.choice(choices)))
+        found[a] = fixed.get(a, int(rng.choice(of_streams if a in streams else OTHER_LENGTHS)))
     return found
 
 
@@ -99,6 +100,7 @@ class CascadeSubject(Subject):
     def __init__(self, cascade: Cascade, given: Sequence[Any], fused: FusedCascade | None = None) -> None:
         self.original = cascade
         self.cascade = with_outs(cascade)
+        self.is_given = fused is not None
         if fused is None:
             derivation = pipeline.fusion_step(self.cascade, Options())
             fused = pipeline.fused_of(self.cascade, derivation, Options())
@@ -115,7 +117,7 @@ class CascadeSubject(Subject):
     def draw(self, kind: str, rng: np.random.Generator) -> Arrays:
         fixed = {a.name: a.size for a in self.cascade.axes if a.size is not None}
         names = [a.name for a in self.cascade.axes]
-        sizes = _lengths(names, fixed, self.streams, rng, kind == EMPTY and may_be_empty([self.cascade]))
+        sizes = _lengths([self.cascade], names, fixed, kind, rng)
         return draw_arrays(self.cascade.tensors, sizes, kind, rng, self.streams)
 
     def levels(self, arrays: Arrays) -> Levels:
@@ -209,8 +211,7 @@ class FunctionSubject(Subject):
         for name, array in program.trace.captured.items():
             known = [n for n in array.shape if n != 1]
             fixed |= dict(zip(map(base_axis, tensors[name].axes), known, strict=True)) if name in tensors else {}
-        empty = kind == EMPTY and may_be_empty(program.partition.cascades)
-        sizes = _lengths([a.name for a in program.term.axes], fixed, streams, rng, empty)
+        sizes = _lengths(program.partition.cascades, [a.name for a in program.term.axes], fixed, kind, rng)
         own = [t for n, t in tensors.items() if n in self.arguments]
         drawn = draw_arrays(own, sizes, kind, rng, streams)
         arrays = [n for n, a in self.arguments.items() if isinstance(a, (Spec, np.ndarray, list, tuple))]

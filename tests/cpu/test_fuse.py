@@ -278,6 +278,23 @@ def test_finished_results_of_another_cascade_do_not_count_along():
     assert_contract(rf.fuse(covariance)(x), covariance, x, condition=4)
 
 
+@pytest.mark.parametrize("n", [50, 20_000])
+def test_a_spread_about_the_mean_of_nothing_is_nan(n):
+    def spread(x, y, mask):
+        s = np.where(mask, x, -np.inf)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        mean = (e * y).sum(-1, keepdims=True) / e.sum(-1, keepdims=True)
+        return ((y - mean) ** 2).sum(-1)
+
+    y, mask = normal(2, n), np.zeros((2, n), bool)
+    mask[1, ::2] = True
+    got = rf.fuse(spread)(y * 0, y, mask)
+    with np.errstate(all="ignore"):
+        wanted = spread(y * 0, y, mask)
+    assert np.isnan(got[0])  # whole rows and blocks of a row agree with NumPy
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
 def test_one_size_in_two_roles():
     def nearest(x):
         return ((x[:, None, :] - x[None, :, :]) ** 2).sum(-1).max(1)

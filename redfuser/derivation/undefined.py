@@ -1,0 +1,70 @@
+"""Results over nothing alive: NaN where the definition divides by a mass of 0, although the loop read 0 there.
+
+Inside the loop a quotient with divisor 0 reads 0: nothing with weight was seen yet, and 0 keeps the prefix neutral.
+When the divisor is still 0 at the end, the definition's dependency is 0/0 or c/0, and every sum that reads it at all is
+undefined. The epilogue sees the unguarded quotient and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from redfuser.derivation.fusion import COUNT, FusedCascade
+from redfuser.ir import Const, Expr, Let, New, Old, Op, Ref, Size, children, op, select, walk
+
+
+def mark_undefined(fused: FusedCascade) -> FusedCascade:
+    """The fused cascade whose epilogue gives NaN where a dependency of a result ends up infinite or NaN."""
+    risky = {d.name: d for d in fused.dependencies if _may_divide_by_nothing(d.expr)}
+    if not risky:
+        return fused
+    return replace(fused, epilogue=tuple((name, _marked(fused, risky, e)) for name, e in fused.epilogue))
+
+
+def _may_divide_by_nothing(e: Expr) -> bool:
+    """Whether it holds a quotient by something other than numbers and lengths: a length is 0 for empty streams only."""
+    return any(
+        isinstance(x, Op) and x.fn == "div" and any(isinstance(y, Ref) and not _is_count(y) for y in walk(x.args[1]))
+        for x in walk(e)
+    )
+
+
+def _is_count(e: Expr) -> bool:
+    return isinstance(e, Size) or (isinstance(e, Ref) and e.name.partition("_")[0] == COUNT)
+
+
+def _marked(fused: FusedCascade, risky: dict[str, Let], e: Expr) -> Expr:
+    for name in sorted(_dependencies_of(fused, e) & set(risky)):
+        d = Ref(name, risky[name].axes)
+        e = select(op("eq", d - d, 0.0), e, Const(math.nan))
+    return e
+
+
+def _dependencies_of(fused: FusedCascade, e: Expr) -> set[str]:
+    """Dependencies that accumulators in `e` read at every element of the stream, directly or by other accumulators."""
+    bodies = {a.name: a.body for a in fused.accumulators}
+    dependencies = {d.name: d.expr for d in fused.dependencies}
+    found: set[str] = set()
+    todo = [x.name for x in walk(e) if isinstance(x, Ref)]
+    seen: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        inner = list(_always_read(bodies[name])) if name in bodies else []
+        found |= {n for n in inner if n in dependencies}
+        todo += inner
+    return found
+
+
+def _always_read(e: Expr) -> Iterator[str]:
+    """Names read whatever the element is: branches of selections do not count."""
+    if isinstance(e, Ref):
+        yield e.name
+    if isinstance(e, (Old, New)):
+        return
+    for c in children(e)[:1] if isinstance(e, Op) and e.fn == "select" else children(e):
+        yield from _always_read(c)
