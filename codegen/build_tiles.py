@@ -27,6 +27,7 @@ from redfuser.codegen.passes.share import share
 from redfuser.codegen.passes.unroll import unroll
 from redfuser.codegen.tile_outputs import output_value, store_output
 from redfuser.codegen.tile_place import TilePlace
+from redfuser.codegen.tile_redo import Redo
 from redfuser.codegen.tile_split import TileSplit
 from redfuser.codegen.tile_state import TileState
 from redfuser.extract.choose import round_up
@@ -101,6 +102,7 @@ class _TilePhase:
         body: list[Stmt] = [*self.place.before, *self._prologue()]
         body += [LetInt(self.lo.name, lo), LetInt(self.hi.name, hi)]
         body += [self._stream_loop(i, levels) for i, levels in enumerate(self.levels) if levels]
+        body += self._redo()
         if self.split is None:
             body += self._outputs()
         else:
@@ -126,10 +128,9 @@ class _TilePhase:
         body: list[Stmt] = []
         c = self.roles.contraction
         if c is not None:
-            assert self.state.row_operand is not None
             k = self.names.integer(c.axis)
             value = self.row.lower(c.rows, self.row.env.at(**{c.axis: k}))
-            put = Put(At(self.state.row_operand, (self.place.row_var, k)), value)
+            put = Put(self.state.row_operand_at(k), value)
             body.append(Sweep(k.name, Const(0), self.space.size(c.axis), (), (put,)))
         body += self.row.start(self.flat.accumulators)
         body += self.row.read_pivots(self.flat.accumulators, self.place.length)
@@ -207,6 +208,15 @@ class _TilePhase:
                 after = op("max", hi, first) if self.place.bounded("lo") else hi
                 out.append(Sweep(self.state.lane, after, last, (), (put,)))
         return out
+
+    def _redo(self) -> list[Stmt]:
+        """Under a mask: vector state that is not finite, summed again over the elements that are not removed."""
+        if not self.roles.repairs:
+            return []
+        again = Redo(self.space, self.place, self.state, self.names)
+        row: list[Stmt] = []
+        self._know_earlier(row, len(self.levels))
+        return [self._rows_loop(self._clean(again.statements(row, self.lo, self.hi)))]
 
     # -------------------------------- matrix products
 

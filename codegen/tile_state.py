@@ -79,6 +79,11 @@ class TileState:
         at = {**self.place.at_row(r), v.axis: d}
         return At(self.space.outs[home], tuple(at[a] for a in axes))
 
+    def row_operand_at(self, k: Expr) -> At:
+        """Element `k` of the contraction's row operand at the current row."""
+        assert self.row_operand is not None
+        return At(self.row_operand, (self.place.row_var, k))
+
     # -------------------------------- weights
 
     def _weight_buffers(self) -> dict[Expr, Buf]:

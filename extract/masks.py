@@ -1,18 +1,40 @@
-"""Index masks as loop bounds: a masked element that is neutral for every accumulator need not be visited at all."""
+"""Masks: elements that a select replaces by something neutral.
+
+An index mask becomes loop bounds: an element that is neutral for every accumulator need not be visited at all. An
+element that a select replaces by an infinity, so that it adds exactly 0, adds 0 whatever the other operands hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.algebra import Affine, difference, evaluate, from_affine, random_leaves
 from redfuser.extract.flatten import Flat
-from redfuser.ir import MONOIDS, Expr, Idx, Op, children, free_axes, op, select, substitute
+from redfuser.ir import (
+    MONOIDS,
+    NEG_INF,
+    POS_INF,
+    Expr,
+    Idx,
+    Load,
+    Op,
+    children,
+    free_axes,
+    op,
+    rewrite,
+    select,
+    substitute,
+)
+from redfuser.ir.interpret import numpy_dtype
 
-NEUTRALITY_SAMPLES = 4
+NEUTRALITY_SAMPLES = 16
+"""A factor of unknown sign turns exp(-inf) into exp(inf) at every second point: few samples could miss it."""
+INFINITE = (NEG_INF, POS_INF)
 
 
 @dataclass(frozen=True)
@@ -130,11 +152,69 @@ def _masks(e: Expr, stream: str) -> Iterator[Op]:
 
 
 def _neutral(a: Accumulator, mask: Op, alternative: Expr, flat: Flat) -> bool:
-    """Is a masked element the identity of the accumulator's monoid? Evaluated at random points."""
-    dtypes: Mapping[str, str] = {t.name: t.dtype for t in flat.tensors}
+    """Is a masked element the identity of the accumulator's monoid?"""
     masked = substitute(a.body, {mask: alternative})
-    if masked == a.body or a.monoid == "first":
-        return False
-    identity = MONOIDS[a.monoid].identity
-    values = [evaluate(masked, random_leaves(seed, dtypes, {})) for seed in range(NEUTRALITY_SAMPLES)]
-    return all(bool(np.equal(v, identity)) for v in values)
+    return masked != a.body and a.monoid != "first" and _always(masked, MONOIDS[a.monoid].identity, flat)
+
+
+def _always(e: Expr, value: float, flat: Flat) -> bool:
+    """Does `e` have this value whatever it reads? Evaluated at random points."""
+    dtypes: Mapping[str, str] = {t.name: t.dtype for t in flat.tensors}
+    values = (evaluate(e, random_leaves(seed, dtypes, {})) for seed in range(NEUTRALITY_SAMPLES))
+    return all(bool(np.equal(v, value)) for v in values)
+
+
+# -------------------------------- removed elements
+
+
+def live_conditions(term: Expr, flat: Flat) -> tuple[Expr, ...]:
+    """Conditions of selects with an infinite alternative: where one of them fails, the term of a sum is exactly 0."""
+    return tuple(live for live, _ in _removals(term, flat))
+
+
+def guard_removed(flat: Flat, unguarded: Collection[str] = ()) -> Flat:
+    """Let removed elements contribute 0 to every sum, NaN and infinities in other operands included."""
+    bodies = tuple(
+        a
+        if a.monoid != "sum" or a.name in unguarded
+        else Accumulator(a.name, a.monoid, guarded(a.body, flat), a.axes)
+        for a in flat.accumulators
+    )
+    return replace(flat, accumulators=bodies)
+
+
+def guarded(term: Expr, flat: Flat) -> Expr:
+    """The term of a sum, 0 at removed elements, where 0 * NaN of another operand along the stream could occur."""
+    live = [c for c, removed in _removals(term, flat) if _reads_floats(removed, flat)]
+    return select(_conjunction(live), term, 0.0) if live else term
+
+
+def _removals(term: Expr, flat: Flat) -> Iterator[tuple[Expr, Expr]]:
+    """(condition under which an element is live, the term where it is not), for every mask that removes elements."""
+    assert flat.stream is not None
+    masks = dict.fromkeys((m.args[0], m.args[1] in INFINITE) for m in _masks(term, flat.stream) if _removes(m))
+    for condition, inverted in masks:
+        removed = rewrite(term, partial(_branch, condition=condition, holds=inverted))
+        if _always(removed, 0.0, flat):
+            yield (op("not", condition) if inverted else condition), removed
+
+
+def _removes(mask: Op) -> bool:
+    """Is exactly one alternative of a select an infinity?"""
+    return (mask.args[1] in INFINITE) != (mask.args[2] in INFINITE)
+
+
+def _branch(e: Expr, condition: Expr, holds: bool) -> Expr | None:
+    """The operand a select takes where its condition has a known truth value."""
+    if isinstance(e, Op) and e.fn == "select" and e.args[0] == condition:
+        return e.args[1 if holds else 2]
+    return None
+
+
+def _reads_floats(e: Expr, flat: Flat) -> bool:
+    """Does the value of `e` come from a floating-point tensor along the stream? Conditions of selects do not count."""
+    if isinstance(e, Load):
+        dtype = next(t.dtype for t in flat.tensors if t.name == e.tensor)
+        return flat.stream in e.axes and numpy_dtype(dtype).kind not in "biu"
+    parts = e.args[1:] if isinstance(e, Op) and e.fn == "select" else children(e)
+    return any(_reads_floats(x, flat) for x in parts)

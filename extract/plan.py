@@ -9,6 +9,7 @@ from redfuser.derivation.fusion import FusedCascade, check_fusion_node
 from redfuser.errors import DTypeError
 from redfuser.extract.decisions import ColumnDecisions, Options, RowDecisions, Setting, TileDecisions
 from redfuser.extract.flatten import Flat, flatten
+from redfuser.extract.masks import guard_removed
 from redfuser.extract.plan_rows import column_decisions, row_decisions
 from redfuser.extract.plan_tiles import tile_decisions
 from redfuser.extract.profile import Profile
@@ -80,6 +81,7 @@ def plan(
     if tiles is not None:
         return Plan(*common, "tiles", rows, tiles, notes=notes)
     columns = column_decisions(setting)
+    common = (guard_removed(flat), *common[1:])
     if columns is not None:
         return Plan(*common, "columns", rows, columns=columns[0], notes=(*notes, *columns[1]))
     return Plan(*common, "rows", rows, notes=(*notes, *row_notes))

@@ -185,6 +185,8 @@ class _Tiles:
         notes = [f"matrix product {p}" for p in products]
         if self.roles.bounds:
             notes.append(f"bounds of the stream: {', '.join(map(str, self.roles.bounds))}")
+        if self.roles.repairs:
+            notes.append("masked: a row that ends with NaN or an infinity is summed again over its live elements")
         notes.append(f"tiles of {d.rows} rows x {d.block} elements of {self.s.stream}")
         notes.append(f"register tile {d.mr} x {d.panel}")
         notes += [f"operand of {use}: {o.home}, {o.form} form" for use, o in d.operands]

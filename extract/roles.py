@@ -7,12 +7,12 @@ sum of E(row, stream) * V(stream, d) with a vector axis d. Both become matrix pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.algebra import reads_state, reduces_in, split_factor
 from redfuser.extract.flatten import Flat
-from redfuser.extract.masks import Bound, peel_masks
+from redfuser.extract.masks import Bound, guard_removed, guarded, live_conditions, peel_masks
 from redfuser.ir import Const, Expr, Load, Old, Op, Reduce, children, free_axes, refs, substitute, walk
 from redfuser.ir.term import base_axis
 
@@ -32,12 +32,16 @@ class Contraction:
 
 @dataclass(frozen=True)
 class VectorSum:
-    """Accumulator `name` = sum of weight(row, stream) * operand(stream, axis)."""
+    """Accumulator `name` = sum of weight(row, stream) * operand(stream, axis).
+
+    An element is removed, and contributes nothing, where one of the conditions in `live` does not hold.
+    """
 
     name: str
     axis: str
     weight: Expr
     operand: Load
+    live: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ class TileRoles:
     contraction: Contraction | None
     vectors: tuple[VectorSum, ...]
     bounds: tuple[Bound, ...]
+
+    @property
+    def repairs(self) -> bool:
+        """Can a matrix product meet elements that a mask removes? It multiplies them by a weight of 0."""
+        return any(v.live or self.bounds for v in self.vectors)
 
 
 class NoTiles(Exception):
@@ -88,7 +97,14 @@ def tile_roles(flat: Flat, sizes: Mapping[str, int], layouts: Mapping[str, str |
     peeled, bounds = peel_masks(flat)
     if bounds:
         vectors = _find_vectors(peeled, contraction, layouts)
+    vectors = tuple(_with_removals(v, peeled) for v in vectors)
+    peeled = guard_removed(peeled, {v.name for v in vectors})
     return TileRoles(peeled, row, tuple(a for a in parallel if a != row), contraction, vectors, bounds)
+
+
+def _with_removals(v: VectorSum, flat: Flat) -> VectorSum:
+    """`v` with the masks of its weight, which is 0 where they remove an element."""
+    return replace(v, weight=guarded(v.weight, flat), live=live_conditions(v.weight, flat))
 
 
 def _parallel_axes(flat: Flat, lanes: set[str]) -> list[str]:

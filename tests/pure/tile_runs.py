@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from fused_examples import arrays_for
 
 from redfuser.codegen import Kernel, build, check_kernel, run_kernel
+from redfuser.codegen.nodes import If, Stmt
+from redfuser.codegen.passes.bodies import map_bodies
+from redfuser.codegen.passes.prune import prune
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.extract import Options, Profile, plan
 from redfuser.ir import run_cascade
@@ -37,6 +41,20 @@ def kernel_for(
     kernel = build(plan(fused, sizes, Profile.generic(vector_bytes), layouts, dtype, options))
     check_kernel(kernel)
     return kernel
+
+
+def without_repair(kernel: Kernel) -> Kernel:
+    """The kernel without the second summation of rows that are not finite: where all inputs are, nothing needs it.
+
+    With it, a program that reads scratch nobody wrote (NaN in the interpreter) could still end in the right result.
+    """
+
+    def kept(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        repairs = [s for s in body if isinstance(s, If) and "_odd" in str(s.condition)]
+        return tuple(map_bodies(s, kept) for s in body if s not in repairs)
+
+    loops = [replace(p.loop, body=prune(kept(p.loop.body))) for p in kernel.phases]
+    return replace(kernel, phases=tuple(replace(p, loop=x) for p, x in zip(kernel.phases, loops, strict=True)))
 
 
 def run(
@@ -86,7 +104,9 @@ def assert_runs(
     """The interpreted kernel must equal the definition; returns the kernel."""
     kernel = kernel_for(fused, planned_for or sizes, options, dtype, **how)
     data = arrays if arrays is not None else arrays_for(fused, sizes)
+    finite = all(np.isfinite(a).all() for a in data.values())
     with np.errstate(all="ignore"):
-        got, want = run(kernel, fused, data, sizes), definition(fused, data)
+        got = run(without_repair(kernel) if finite else kernel, fused, data, sizes)
+        want = definition(fused, data)
     assert error(got, want) <= TOLERANCE[dtype], f"{fused.cascade.name} {sizes} {options}\n{kernel}"
     return kernel

@@ -9,6 +9,7 @@
  *   matrix product sum_c(q[h,i,c] * k[h,n,c]) * (1 / sqrt(|c|)) (rows i, lanes n)
  *   matrix product sum2 += E . v[h,n,d] (rows i, lanes d)
  *   bounds of the stream: n < #i + 1
+ *   masked: a row that ends with NaN or an infinity is summed again over its live elements
  *   tiles of 210 rows x 256 elements of n
  *   register tile 6 x 16
  *   operand of contraction: panels, panel form
@@ -154,6 +155,8 @@ INLINE real sum_lanes(vec a) {
   a = a + b;
   return a[0];
 }
+#define SIGN_BIT INT32_MIN
+INLINE vec absolute(vec x) { return (vec)((ints)x & ~splat_int(SIGN_BIT)); }
 
 typedef void task_function(void *context, int thread, int threads);
 struct runtime { /* the host's thread pool and workspace; all NULL or a NULL pointer: one thread, malloc */
@@ -348,11 +351,17 @@ static void phase1(void *context, int thread, int threads) {
 static void phase2(void *context, int thread, int threads) {
   struct args *const args = context;
   const float *const q = args->q;
+  const float *const k_b = args->k_b;
+  const float *const v = args->v;
   float *const out = args->out;
   float *const packed_k = args->packed_k;
   float *const packed_v = args->packed_v;
   const int64_t q_stride_0 = args->q_stride_0;
   const int64_t q_stride_1 = args->q_stride_1;
+  const int64_t k_stride_0 = args->k_stride_0;
+  const int64_t k_stride_1 = args->k_stride_1;
+  const int64_t v_stride_0 = args->v_stride_0;
+  const int64_t v_stride_1 = args->v_stride_1;
   const int64_t out_stride_0 = args->out_stride_0;
   const int64_t out_stride_1 = args->out_stride_1;
   const int64_t h_size = args->h_size;
@@ -551,18 +560,80 @@ static void phase2(void *context, int thread, int threads) {
         }
       }
       for (int64_t r = 0; r < rows_v; r++) {
-        const double c_3 = sum1_b[r];
-        const float c_4 = (__builtin_fabs(c_3) < 5.421010862427522e-20) ? 1.8446744e+19f : ((__builtin_fabs(c_3) > 1.8446744073709552e+19) ? 5.421011e-20f : 1.0f);
-        const float c_5 = (float)(1.0 / (c_3 * (double)c_4));
-        /* sweep d in 0 .. 64 unroll 1: */
-        /*   out[h, first_row + r, d] <- sum2[r, d] * c_4 * c_5 */
+        /* sweep d in 0 .. 64 unroll 4: */
+        /*   sum2_odd = any(not(abs(sum2[r, d]) < inf)) */
+        int sum2_odd;
         {
           const float *const ptr7 = sum2_b + r * 64;
-          float *const ptr8 = out + (h * out_stride_0) + ((first_row + r) * out_stride_1);
+          ints acc8 = splat_int(0), acc9 = splat_int(0), acc10 = splat_int(0), acc11 = splat_int(0);
+          int64_t at = 0;
+          for (; at + 32 <= 64; at += 32) {
+            acc8 = acc8 | ~(absolute(load(ptr7 + at)) < splat(__builtin_inff()));
+            acc9 = acc9 | ~(absolute(load(ptr7 + at + 8)) < splat(__builtin_inff()));
+            acc10 = acc10 | ~(absolute(load(ptr7 + at + 16)) < splat(__builtin_inff()));
+            acc11 = acc11 | ~(absolute(load(ptr7 + at + 24)) < splat(__builtin_inff()));
+          }
+          sum2_odd = any_lane(acc8 | acc9 | acc10 | acc11);
+        }
+        if (sum2_odd) {
+          const float max0_shift_2 = (max0[r] == -__builtin_inff()) ? 0.0f : max0[r];
+          /* sweep d in 0 .. 64 unroll 1: */
+          /*   sum2[r, d] <- 0 */
+          {
+            float *const ptr8 = sum2_b + r * 64;
+            int64_t at = 0;
+            for (; at + 8 <= 64; at += 8) {
+              const vec val23 = splat(0.0f);
+              store(ptr8 + at, val23);
+            }
+          }
+          const int64_t row_start = lo;
+          const int64_t row_end_2 = min_int(min_int(n_size, (first_row + r) + 1), hi);
+          for (int64_t n_2 = row_start; n_2 < row_end_2; n_2++) {
+            /* sweep c_3 in 0 .. 64 unroll 4: */
+            /*   entry = sum(row_operand[r, c_3] * k[h, n_2, c_3]) */
+            float entry;
+            {
+              const float *const ptr9 = row_operand + r * 64;
+              const float *const ptr10 = k_b + (h * k_stride_0) + (n_2 * k_stride_1);
+              vec acc12 = splat(0.0f), acc13 = splat(0.0f), acc14 = splat(0.0f), acc15 = splat(0.0f);
+              int64_t at = 0;
+              for (; at + 32 <= 64; at += 32) {
+                acc12 += load(ptr9 + at) * load(ptr10 + at);
+                acc13 += load(ptr9 + at + 8) * load(ptr10 + at + 8);
+                acc14 += load(ptr9 + at + 16) * load(ptr10 + at + 16);
+                acc15 += load(ptr9 + at + 24) * load(ptr10 + at + 24);
+              }
+              entry = sum_lanes(acc12 + acc13 + acc14 + acc15);
+            }
+            const float weight = __builtin_expf(entry - max0_shift_2);
+            /* sweep d in 0 .. 64 unroll 1: */
+            /*   sum2[r, d] <- sum2[r, d] + weight * v[h, n_2, d] */
+            {
+              float *const ptr11 = sum2_b + r * 64;
+              const float *const ptr12 = v + (h * v_stride_0) + (n_2 * v_stride_1);
+              int64_t at = 0;
+              for (; at + 8 <= 64; at += 8) {
+                const vec val24 = load(ptr11 + at) + (splat(weight) * load(ptr12 + at));
+                store(ptr11 + at, val24);
+              }
+            }
+          }
+        }
+      }
+      for (int64_t r = 0; r < rows_v; r++) {
+        const double c_4 = sum1_b[r];
+        const float c_5 = (__builtin_fabs(c_4) < 5.421010862427522e-20) ? 1.8446744e+19f : ((__builtin_fabs(c_4) > 1.8446744073709552e+19) ? 5.421011e-20f : 1.0f);
+        const float c_6 = (float)(1.0 / (c_4 * (double)c_5));
+        /* sweep d in 0 .. 64 unroll 1: */
+        /*   out[h, first_row + r, d] <- sum2[r, d] * c_5 * c_6 */
+        {
+          const float *const ptr13 = sum2_b + r * 64;
+          float *const ptr14 = out + (h * out_stride_0) + ((first_row + r) * out_stride_1);
           int64_t at = 0;
           for (; at + 8 <= 64; at += 8) {
-            const vec val23 = (load(ptr7 + at) * splat(c_4)) * splat(c_5);
-            store(ptr8 + at, val23);
+            const vec val25 = (load(ptr13 + at) * splat(c_5)) * splat(c_6);
+            store(ptr14 + at, val25);
           }
         }
       }
