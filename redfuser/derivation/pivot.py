@@ -244,7 +244,7 @@ class _Movement:
 
 def _rewritten(e: Expr, shifts: list[Shift]) -> Expr:
     """x - b becomes (shifted x) - b', and b - x becomes -((shifted x) - b')."""
-    a, b = _difference(e) or (None, None)
+    a, b = _difference(e) or (e, e)  # e - e is no difference of data and location
     for s in shifts:
         if a == s.data and b in s.locations:
             return s.shifted - s.locations[b]
