@@ -43,14 +43,18 @@ def _correction_text(fused: FusedCascade, a: Accumulator, old: str, new: str) ->
 
 def update_text(fused: FusedCascade, a: Accumulator) -> str:
     """How one chunk of the stream changes an accumulator."""
-    chunk = str(
-        rewrite(a.body, lambda e: Var(e.name + "_new") if isinstance(e, Ref) and _loop_value(fused, e) else None)
-    )
+    moving = _moving(fused, a)
+    chunk = rewrite(a.body, lambda e: Var(e.name + "_new") if isinstance(e, Ref) and e.name in moving else None)
     return _combined(a.monoid, _correction_text(fused, a, "_old", "_new"), f"{a.monoid}_{fused.cascade.axis}({chunk})")
 
 
-def _loop_value(fused: FusedCascade, e: Ref) -> bool:
-    return e.name in {a.name for a in fused.accumulators} | {d.name for d in fused.dependencies}
+def _moving(fused: FusedCascade, a: Accumulator) -> set[str]:
+    """Accumulators of the pass of `a`, and dependencies that read one of them: what changes while `a` is summed."""
+    moving = set(next((p for p in fused.passes if a.name in p), ()))
+    for d in fused.dependencies:
+        if refs(d.expr) & moving:
+            moving.add(d.name)
+    return moving
 
 
 def merge_text(fused: FusedCascade, a: Accumulator) -> str:

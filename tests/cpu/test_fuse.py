@@ -102,6 +102,7 @@ def test_mean_absolute_deviation_is_refused_with_its_stage_and_still_right():
     [refusal] = report.cascades[0].refusals
     assert refusal.stage in set(report.cascades[0].epilogue)
     assert "abs" in refusal.reason
+    assert "_new" not in report.update[refusal.stage]  # the second pass reads final values
     assert f.stats.interpreter_runs == 0
 
 
