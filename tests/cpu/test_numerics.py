@@ -192,3 +192,25 @@ def test_attention_layouts():
     assert_contract(fused("attention")(q, *one), F.attention, q, *one, condition=16)
     back = [a[:, :, ::-1, ::-1] for a in (q, k, v)]
     assert_contract(fused("attention")(*back), F.attention, *back, condition=16)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "int8", "bool"])
+@pytest.mark.parametrize("name", ["softmax", "logsumexp", "variance", "entropy"])
+def test_other_dtypes_follow_numpy_or_say_what_to_do(name, dtype):
+    x = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 6, (3, 50)).astype(dtype)
+    if name != "variance" and dtype == "bool":
+        with pytest.raises(rf.errors.TraceError, match=r"np\.subtract has no meaning for bool, bool; convert"):
+            fused(name)(x)
+    elif name != "variance" and dtype in ("uint8", "int8"):
+        with pytest.raises(rf.errors.TraceError, match=r"float16, which is not supported; .*astype\('float32'\)"):
+            fused(name)(x)
+    else:
+        got, wanted = fused(name)(x), getattr(F, name)(x)
+        assert got.dtype == wanted.dtype
+        np.testing.assert_allclose(got, wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "complex64", "longdouble", "datetime64[s]"])
+def test_dtypes_without_kernels_are_refused_by_name(dtype):
+    with pytest.raises(rf.errors.DTypeError, match="argument 'x' of softmax: dtype"):
+        fused("softmax")(np.zeros((3, 5), dtype))
