@@ -28,8 +28,13 @@ Layouts = tuple[str | None, ...]
 
 @dataclass
 class Stats:
-    """What really ran. compilations: kernels built; kernel_runs: runs of compiled kernels; derivations: cascades
-    derived; interpreter_runs: runs of the tile interpreter (`target="interpret"` only)."""
+    """What really ran.
+
+    compilations      kernels built for this function (the compiler itself may be spared by the kernel cache)
+    kernel_runs       runs of compiled kernels
+    derivations       cascades derived for this function (a cascade derived before in this process is remembered)
+    interpreter_runs  runs of the tile interpreter (`target="interpret"` only)
+    """
 
     compilations: int = 0
     kernel_runs: int = 0
