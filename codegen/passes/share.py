@@ -1,8 +1,7 @@
 """Sharing between sweeps: a costly term met in several sweeps over one range is computed once and kept.
 
-The first sweep that meets it stores it, the later ones load it (softmax without: 1.40x). Its home is an output row
-that a later sweep writes anyway with plain stores (its lines are fetched while the first sweep computes), else
-scratch.
+The first sweep that meets it stores it, the later ones load it. Its home is an output row that a later sweep writes
+anyway with plain stores (its lines are fetched while the first sweep computes), else scratch.
 """
 
 from __future__ import annotations
