@@ -27,10 +27,6 @@ class RuleError(RedfuserError, ValueError):
     """A rewrite rule is malformed, or its two sides are not equal."""
 
 
-class LawViolation(RedfuserError, ValueError):
-    """A user-defined monoid breaks one of the monoid laws; the message carries a counterexample."""
-
-
 class EngineError(RedfuserError, RuntimeError):
     """The equality-saturation engine failed or proved 0 = 1 (an unsound rule)."""
 

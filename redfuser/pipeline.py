@@ -68,7 +68,7 @@ class Options:
         _one_of("numerics", self.numerics, NUMERICS)
         _one_of("empty", self.empty, EMPTY)
         _one_of("require", self.require, (None, "one-pass"))
-        _one_of("acc_dtype", self.acc_dtype, (None, "float32", "float64"))
+        _one_of("acc_dtype", self.acc_dtype, (None, "float64"))
 
 
 def _one_of(name: str, value: Any, choices: Sequence[Any]) -> None:

@@ -46,8 +46,10 @@ def as_array(value: Any, where: str) -> Array:
         value = np.asarray(value)
     if isinstance(value, (np.ma.MaskedArray, np.matrix)):
         kind = type(value).__name__
-        raise DTypeError(f"{where}: a {kind} does not compute like a plain array; pass numpy.asarray(...) and a mask "
-                         "as an argument of its own")
+        raise DTypeError(
+            f"{where}: a {kind} does not compute like a plain array; pass numpy.asarray(...) and a mask "
+            "as an argument of its own"
+        )
     if not isinstance(value, (np.ndarray, np.generic)):
         raise DTypeError(f"{where}: a {type(value).__name__} is neither an array nor a number; pass numpy.asarray(...)")
     return np.asarray(value)
@@ -84,8 +86,9 @@ def static_key(value: Any, where: str) -> Any:
     try:
         hash(value)
     except TypeError:
-        raise TypeError(f"{where} is static, but a {type(value).__name__} may change; pass a tuple, a number or a "
-                        "string") from None
+        raise TypeError(
+            f"{where} is static, but a {type(value).__name__} may change; pass a tuple, a number or a string"
+        ) from None
     return type(value), value
 
 
@@ -293,7 +296,8 @@ def fuse(
     target
         None or "c": a C kernel. "interpret": the NumPy interpreter of the tile program, for debugging.
     numerics
-        "stable" (default), "fast" (may choose a form with a larger stated error bound), "reference" (float64 inside).
+        "stable" (default), "fast" (may choose a form with a larger stated error bound; today it chooses the stable
+        one), "reference" (float64 inside).
     allow
         names of approximate rule groups that may be used; none by default.
     rules

@@ -12,6 +12,7 @@ from typing import Any
 from redfuser.api.lowered import Lowered
 from redfuser.api.program import Program
 from redfuser.derivation import Derivation, Verdict
+from redfuser.derivation.derive import dependent_stages
 from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.ir import MONOIDS, Expr, New, Old, Out, Ref, Tensor, Var, refs, rewrite
 from redfuser.ir.interpret import numpy_dtype
@@ -118,19 +119,6 @@ class CascadeReport:
         return tuple(sorted(set[str]().union(*(s.matched for s in self.derivation.timeline))))
 
 
-def dependent_stages(fused: FusedCascade) -> int:
-    """Length of the longest chain of reductions in which each needs the one before."""
-    cascade = fused.cascade
-    expr = {r.name: r.body for r in cascade.reductions} | {p.name: p.expr for p in cascade.producers}
-    stage = {r.name for r in cascade.reductions}
-
-    def depth(name: str) -> int:
-        below = max((depth(n) for n in refs(expr[name]) if n in expr), default=0)
-        return below + (name in stage)
-
-    return max((depth(n) for n in expr), default=0)
-
-
 def report_cascade(d: Derivation, fused: FusedCascade, stored: frozenset[str] = frozenset()) -> CascadeReport:
     """Texts of one derivation. `stored`: outputs of earlier cascades."""
     c = fused.cascade
@@ -148,7 +136,7 @@ def report_cascade(d: Derivation, fused: FusedCascade, stored: frozenset[str] = 
         outputs={o.name: str(o.expr) for o in c.outs},
         conditions=fused.conditions,
         passes=len(fused.passes),
-        passes_before=dependent_stages(fused),
+        passes_before=dependent_stages(c),
         output_sweep=any(c.axis in o.axes for o in c.outs),
         refusals=tuple(Refusal(s.name, s.reason, s.hint) for s in d.stages),
         waits=any(t.name in stored for t in c.tensors),

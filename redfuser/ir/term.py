@@ -8,7 +8,7 @@ stream axis: its reductions r_1..r_k, the producers computed on the fly inside t
 from __future__ import annotations
 
 from redfuser.errors import CheckError
-from redfuser.ir.expr import Expr, Load, Node, Reduce, Ref, Size, free_axes, node, refs, walk
+from redfuser.ir.expr import Expr, Load, Node, Reduce, Ref, free_axes, node, refs, walk
 from redfuser.ir.ops import MONOIDS
 
 
@@ -205,8 +205,3 @@ def check_cascade(c: Cascade) -> None:
         raise CheckError(f"cascade {c.name}: producer {pending[0].name} reads something undefined")
     for o in c.outs:
         check_expr(o.expr, f"cascade {c.name}, {o.name}", frozenset(o.axes), tensors, known)
-
-
-def sizes_mentioned(e: Expr) -> frozenset[str]:
-    """Axes whose length an expression reads."""
-    return frozenset(x.axis for x in walk(e) if isinstance(x, Size))

@@ -150,6 +150,26 @@ def test_the_report_names_the_kernel_that_ran():
     assert "compiled, 2 runs" in str(f.explain(x))
 
 
+def test_the_report_is_written_as_one_page(tmp_path):
+    page = tmp_path / "report.html"
+    rf.fuse(F.logsumexp).explain(rf.spec((4, 9), "float32")).to_html(page)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "<h1>redfuser: logsumexp</h1>" in text
+    assert "exp(max0_old - max0_new)" in text or "exp(m_old - m_new)" in text
+    assert "int kernel_" not in text
+    assert "src=" not in text  # nothing is loaded from elsewhere
+
+
+def test_float64_inside_is_a_choice():
+    x = (normal(3, 4000) + 1e3).astype("float32")
+    for options in ({"numerics": "reference"}, {"acc_dtype": "float64"}):
+        f = rf.fuse(F.variance, **options)
+        assert f.lower(x).tiles[0].compute == "float64"
+        assert f(x).dtype == np.float32
+        np.testing.assert_allclose(f(x), F.variance(x.astype("float64")), rtol=1e-7)
+
+
 def test_the_interpreter_is_only_used_when_asked_for():
     f = rf.fuse(F.softmax, target="interpret")
     x = normal(4, 9)
@@ -374,6 +394,7 @@ def test_the_same_bits_on_repeat():
         ({"empty": "one"}, "empty='one'"),
         ({"require": "two-pass"}, "require='two-pass'"),
         ({"acc_dtype": "float16"}, "acc_dtype='float16'"),
+    ({"acc_dtype": "float32"}, "acc_dtype='float32'"),
     ],
 )
 def test_unknown_options_are_named(options, message):
