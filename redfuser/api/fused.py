@@ -104,6 +104,7 @@ class Fused:
         self._signature = inspect.signature(fn)
         self._static = frozenset(static_argnames)
         self._names = tuple(self._signature.parameters)
+        self._by_keyword = any(p.kind is p.KEYWORD_ONLY for p in self._signature.parameters.values())
         self._programs: dict[Key, list[Program]] = {}
         self._lock = threading.RLock()
         for name, p in self._signature.parameters.items():
@@ -132,7 +133,7 @@ class Fused:
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arguments by name: (arrays and numbers, static values)."""
-        if len(args) == len(self._names) and not kwargs:
+        if len(args) == len(self._names) and not kwargs and not self._by_keyword:
             arguments = dict(zip(self._names, args, strict=True))
         else:
             bound = self._signature.bind(*args, **kwargs)

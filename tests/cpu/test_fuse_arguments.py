@@ -30,6 +30,16 @@ def test_a_static_value_that_may_change_is_refused_by_name():
         f(np.ones((2, 3)), [1])
 
 
+def test_a_keyword_only_parameter_is_not_taken_by_position():
+    def scaled(x, *, scale):
+        return (x * scale).sum(-1)
+
+    f, x = rf.fuse(scaled), np.ones((2, 3))
+    assert f(x, scale=2.0).tolist() == [6.0, 6.0]
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        f(x, 2.0)
+
+
 def test_a_parameter_called_out_is_refused():
     def f(x, out):
         return (x * out).sum(-1)
