@@ -6,17 +6,33 @@ state, then the dependencies that became known. A level holds the accumulators w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from redfuser.codegen.kinds import as_number
+from redfuser.codegen.levels import PIVOT, SHIFTS, Level, identity
 from redfuser.codegen.lower import Env, Space, is_truth, lower
 from redfuser.codegen.names import Names
-from redfuser.codegen.nodes import At, If, LetScalar, Put, Red, Set, Stmt, Sweep
+from redfuser.codegen.nodes import At, Buf, Fold, If, Insert, LetScalar, Put, Red, Set, Stmt, Sweep
+from redfuser.codegen.parts import (
+    PLACE,
+    assign,
+    cell_names,
+    combination,
+    corrected_parts,
+    elements_of,
+    fold,
+    identity_of,
+    insertion,
+    is_list_cell,
+    list_length,
+    new_cell,
+)
 from redfuser.derivation.fusion import Accumulator
-from redfuser.extract.flatten import Flat
 from redfuser.ir import (
     COSTLY,
     MONOIDS,
+    RANK,
     Cast,
     Const,
     Expr,
@@ -25,68 +41,15 @@ from redfuser.ir import (
     Old,
     Op,
     Var,
+    find_parts,
     free_axes,
+    has_parts,
     op,
     refs,
     rewrite,
     select,
     walk,
 )
-
-PIVOT = "first"
-SHIFTS = ("max", "min")
-
-
-def state_dtype(a: Accumulator, compute: str) -> str:
-    """Sums and products are carried in float64, extrema in the compute dtype, truth values as bool."""
-    if a.monoid in ("any", "all"):
-        return "bool"
-    return "float64" if a.monoid in ("sum", "prod") else compute
-
-
-def identity(monoid: str) -> Const:
-    """The neutral element as a constant."""
-    value = MONOIDS[monoid].identity
-    return Const(bool(value)) if monoid in ("any", "all") else Const(float(value))
-
-
-@dataclass(frozen=True)
-class Level:
-    """Accumulators of one level and the dependencies known after it."""
-
-    accumulators: tuple[Accumulator, ...]
-    dependencies: tuple[Let, ...]
-
-
-def levels_of(flat: Flat, names: tuple[str, ...]) -> list[Level]:
-    """The levels of one pass. Pivots are known up front; results of other passes are final: neither adds a level."""
-    own = {a.name: a for a in flat.accumulators if a.name in names and a.monoid != PIVOT}
-    dependencies = {d.name: d for d in flat.dependencies}
-    number = flat.passes.index(names)
-    unknown = {n for p in flat.passes[number + 1 :] for n in p}
-    memo: dict[str, int] = {}
-
-    def level(name: str) -> int:
-        """-1 for what is known before the pass, the number of accumulators for what only a later pass knows."""
-        if name not in memo:
-            if name in unknown:
-                memo[name] = len(flat.accumulators)
-            elif name in own:
-                memo[name] = 1 + max((level(r) for r in refs(own[name].body)), default=-1)
-            elif name in dependencies:
-                memo[name] = max((level(r) for r in refs(dependencies[name].expr)), default=-1)
-            else:
-                memo[name] = -1
-        return memo[name]
-
-    count = 1 + max(map(level, own), default=-1)
-    return [
-        Level(
-            tuple(a for a in own.values() if level(a.name) == i),
-            tuple(d for d in flat.dependencies if level(d.name) == i),
-        )
-        for i in range(count)
-    ]
 
 
 @dataclass
@@ -107,7 +70,8 @@ class Row:
     """One row of the program: where its state lives and what is known.
 
     lane : variable of the sweeps along the stream
-    cell : state cell of an accumulator
+    cell : state cell of an accumulator, or of a part of one (`part_name`)
+    scratch : collects buffers that statements need
     vectors : accumulators that a matrix product sums
     """
 
@@ -118,6 +82,7 @@ class Row:
     cell: Callable[[str], At]
     vectors: dict[str, Vector] = field(default_factory=dict)
     materialise: Callable[[list[Stmt], Expr, Expr], Env] | None = None
+    scratch: list[Buf] = field(default_factory=list)
 
     def lower(self, e: Expr, env: Env | None = None) -> Expr:
         """Lower at this row."""
@@ -129,16 +94,30 @@ class Row:
         out.append(LetScalar(v.name, e, dtype))
         return v
 
-    def sweep(self, lo: Expr, hi: Expr, reds: Iterable[Red] = (), puts: Iterable[Put] = ()) -> Sweep:
+    def sweep(
+        self,
+        lo: Expr,
+        hi: Expr,
+        reds: Iterable[Red] = (),
+        puts: Iterable[Put] = (),
+        folds: Iterable[Fold] = (),
+        inserts: Iterable[Insert] = (),
+    ) -> Sweep:
         """A sweep along the stream."""
-        return Sweep(self.lane, lo, hi, tuple(reds), tuple(puts))
+        return Sweep(self.lane, lo, hi, tuple(reds), tuple(puts), folds=tuple(folds), inserts=tuple(inserts))
 
     # -------------------------------- state
 
     def start(self, accumulators: Iterable[Accumulator]) -> list[Stmt]:
-        """Every scalar accumulator at its identity."""
-        scalars = [a for a in accumulators if a.monoid != PIVOT and a.name not in self.vectors]
-        return [Set(self.cell(a.name), identity(a.monoid)) for a in scalars]
+        """Every accumulator at its identity, but pivots and vectors."""
+        own = [a for a in accumulators if a.monoid != PIVOT and a.name not in self.vectors]
+        return assign(self.names, *(pair for a in own for pair in self._identities(a)))
+
+    def _identities(self, a: Accumulator) -> list[tuple[At, Expr]]:
+        m = find_parts(a.monoid)
+        if m is None:
+            return [(self.cell(a.name), identity(a.monoid))]
+        return [(self.cell(name), identity_of(m, part)) for part, name in cell_names(a).items()]
 
     def read_pivots(self, accumulators: Iterable[Accumulator], length: Expr) -> list[Stmt]:
         """The values of pivots at position 0, or 0 on an empty stream."""
@@ -158,9 +137,17 @@ class Row:
             self.env.values[a.name] = self.let(out, f"{a.name}_value", cell, cell.buf.dtype)
         return out
 
-    def guard(self, out: list[Stmt], a: Accumulator, value: Expr) -> None:
-        """Make `value` the newest value of `a`; an extremum at its identity reads 0 where it is subtracted."""
-        self.env.values[a.name] = value
+    def guard_cells(self, out: list[Stmt], a: Accumulator) -> None:
+        """Make the state cells of `a` its newest value."""
+        for name in cell_names(a).values():
+            self.guard(out, a, self.cell(name), name)
+
+    def guard(self, out: list[Stmt], a: Accumulator, value: Expr, name: str = "") -> None:
+        """Make `value` the newest value of `a` (or of the part called `name`).
+
+        An extremum at its identity reads 0 where it is subtracted.
+        """
+        self.env.values[name or a.name] = value
         if a.monoid in SHIFTS:
             safe = select(op("eq", value, identity(a.monoid)), 0.0, value)
             self.env.shifts[a.name] = self.let(out, f"{a.name}_shift", safe, self.space.compute)
@@ -172,17 +159,28 @@ class Row:
 
     # -------------------------------- reductions of one level
 
-    def reduce_level(self, out: list[Stmt], level: Level, lo: Expr, hi: Expr) -> dict[str, Expr]:
-        """One sweep for all accumulators of the level; name -> value of the block (vectors: their weights stored)."""
+    def reduce_level(
+        self, out: list[Stmt], level: Level, lo: Expr, hi: Expr, waiting: Collection[str] = ()
+    ) -> dict[str, Expr]:
+        """One sweep for all accumulators of the level; name -> value of the block.
+
+        Of vectors the weights are stored; elements enter lists at once, but those that are `waiting`.
+        """
         stream = self.space.flat.stream
         env = self.env
         if self.materialise is not None:
             env = self.materialise(out, lo, hi)
         reds: list[Red] = []
         puts: list[Put] = []
+        folds: list[Fold] = []
         values: dict[str, Expr] = {}
         for a in level.accumulators:
-            if a.name in self.vectors:
+            if has_parts(a.monoid):
+                if not list_length(a.monoid):
+                    elements = [self.lower(e, env) for e in elements_of(a)]
+                    folds.append(fold(self.names, a, elements, self.space.compute, self.lower))
+                    values |= zip(cell_names(a).values(), map(Var, folds[-1].names), strict=True)
+            elif a.name in self.vectors:
                 v = self.vectors[a.name]
                 puts.append(Put(v.weight_cell, self.lower(v.weight, env)))
             elif stream in free_axes(a.body):
@@ -197,11 +195,24 @@ class Row:
                 values[a.name] = _repeated(
                     a.monoid, self.lower(a.body, env), hi if lo == Const(0) else op("sub", hi, lo)
                 )
-        if reds or puts:
+        lists = [a for a in level.accumulators if list_length(a.monoid) and a.name not in waiting]
+        inserts = [self._insertion(a, env) for a in lists]
+        if reds or puts or folds or inserts:
             stored = {p.expr: p.cell for p in puts}
             reds = [replace(r, expr=rewrite(r.expr, stored.get)) for r in reds]
-            out.append(self.sweep(lo, hi, reds, dict.fromkeys(puts)))
+            out.append(self.sweep(lo, hi, reds, dict.fromkeys(puts), folds, inserts))
         return values
+
+    def _insertion(self, a: Accumulator, env: Env) -> Insert:
+        key = as_number(self.lower(a.body, env), self.names.kinds, self.space.compute)
+        return insertion(a, self.cell, key, env.axes[self.space.flat.stream or ""])
+
+    def _insert_waiting(self, out: list[Stmt], waiting: Iterable[Accumulator], lo: Expr, hi: Expr) -> None:
+        """Elements of a block into lists that had to be corrected first."""
+        env = self.env if self.materialise is None else self.materialise(out, lo, hi)
+        inserts = [self._insertion(a, env) for a in waiting]
+        if inserts:
+            out.append(self.sweep(lo, hi, inserts=inserts))
 
     # -------------------------------- streaming
 
@@ -211,28 +222,61 @@ class Row:
         self._capture(out, levels)
         self.env.prefix = True
         for level in levels:
-            values = self.reduce_level(out, level, lo, hi)
+            waiting = [a for a in level.accumulators if list_length(a.monoid) and self._is_corrected(a)]
+            values = self.reduce_level(out, level, lo, hi, {a.name for a in waiting})
             self._correct(out, level, later)
+            self._insert_waiting(out, waiting, lo, hi)
             for a in level.accumulators:
-                if a.name in self.vectors:
-                    continue
-                cell = self.cell(a.name)
-                out.append(Set(cell, op(MONOIDS[a.monoid].combine, cell, values[a.name])))
-                self.guard(out, a, cell)
+                if a.name not in self.vectors:
+                    self._take_in(out, a, values)
+                    self.guard_cells(out, a)
             self.know(out, level.dependencies, "_now")
         self.env.prefix = False
         return out
 
+    def _is_corrected(self, a: Accumulator) -> bool:
+        return self.space.flat.correction(a.name) is not None
+
+    def _take_in(self, out: list[Stmt], a: Accumulator, block: Mapping[str, Expr]) -> None:
+        """state := state (+) block; a list has taken its elements in already."""
+        m = find_parts(a.monoid)
+        if m is None:
+            cell = self.cell(a.name)
+            out.append(Set(cell, op(MONOIDS[a.monoid].combine, cell, block[a.name])))
+        elif not list_length(a.monoid):
+            cells = [self.cell(name) for name in cell_names(a).values()]
+            law = combination(m, cells, (block[name] for name in cell_names(a).values()))
+            self.replace_cells(out, a, cells, map(self.lower, law))
+
+    def replace_cells(self, out: list[Stmt], a: Accumulator, cells: Iterable[At], values: Iterable[Expr]) -> None:
+        """Store the parts of a state, all computed before the first is stored."""
+        pairs = list(zip(cells, values, strict=True))
+        kept = [self.let(out, f"{a.name}_next", e, c.buf.dtype) for c, e in pairs]
+        out += [Set(c, v) for (c, _), v in zip(pairs, kept, strict=True)]
+
     def _capture(self, out: list[Stmt], levels: list[Level]) -> None:
         """Old values of all scalar state, before anything changes."""
         self.env.old = dict(self.env.values)
-        for level in levels:
-            for a in level.accumulators:
-                cell = self.cell(a.name)
-                if a.name in self.vectors:
-                    self.env.old[a.name] = cell
-                else:
-                    self.env.old[a.name] = self.let(out, f"{a.name}_old", cell, cell.buf.dtype)
+        for a in (a for level in levels for a in level.accumulators):
+            for name in cell_names(a).values():
+                cell = self.cell(name)
+                self.env.old[name] = cell if name in self.vectors else self.keep(out, a, name, "old", cell)
+
+    def keep(self, out: list[Stmt], a: Accumulator, name: str, suffix: str, cell: At) -> Expr:
+        """The present value of a state cell, kept while the cell changes; of a list only where anything reads it."""
+        if not is_list_cell(cell):
+            return self.let(out, f"{name}_{suffix}", cell, cell.buf.dtype)
+        if a.name not in self._read_while_changing():
+            return cell
+        kept = new_cell(self.names, f"{name}_{suffix}", cell.buf.shape[-1:], cell.buf.dtype, self.scratch)
+        out += assign(self.names, (kept, cell))
+        return kept
+
+    def _read_while_changing(self) -> set[str]:
+        """Accumulators that dependencies or corrections of others read."""
+        flat = self.space.flat
+        read = {n for d in flat.dependencies for n in refs(d.expr)}
+        return read.union(*({x.name for x in walk(e) if isinstance(x, (Old, New))} for _, e in flat.corrections))
 
     def _correct(self, out: list[Stmt], level: Level, later: Expr) -> None:
         """Move the accumulators of the level to the new dependencies, where anything they hang on has moved."""
@@ -245,6 +289,9 @@ class Row:
         factors: dict[Expr, Expr] = {}
         sets: list[Stmt] = []
         for a, e in todo:
+            if has_parts(a.monoid):
+                self._correct_parts(body, sets, a, e)
+                continue
             expr = self._bind_costly(body, self.lower(e), factors)
             if a.name in self.vectors:
                 v = self.vectors[a.name]
@@ -254,6 +301,16 @@ class Row:
                 sets.append(Set(self.cell(a.name), moved))
         condition = self._moved([e for _, e in todo], later)
         out.append(If(condition, (*body, *sets)))
+
+    def _correct_parts(self, body: list[Stmt], sets: list[Stmt], a: Accumulator, correction: Expr) -> None:
+        """Every part by its own expression: over the places of a list, or one scalar each."""
+        cells = [self.cell(name) for name in cell_names(a).values()]
+        moved = corrected_parts(a, correction, lambda e: self.lower(e, self.env.at(**{RANK: PLACE})))
+        if is_list_cell(cells[0]):
+            changed = [(c, e) for c, e in zip(cells, moved, strict=True) if c != e]
+            sets += assign(self.names, *changed)
+        else:
+            self.replace_cells(body, a, cells, moved)
 
     def _old_dependencies(self, out: list[Stmt], corrections: list[Expr]) -> None:
         wanted = {x.name for e in corrections for x in walk(e) if isinstance(x, Old)}
@@ -309,16 +366,21 @@ class Row:
         """Final values of one pass: the state as it is, dependencies by their own arithmetic."""
         for a in accumulators:
             if a.name not in self.vectors and a.monoid != PIVOT:
-                self.guard(out, a, self.cell(a.name))
+                self.guard_cells(out, a)
         self.know(out, known)
 
     def whole(self, levels: list[Level], lo: Expr, hi: Expr) -> list[Stmt]:
         """The same levels when the block is the whole stream: no state, no correction, dependencies are final."""
         out: list[Stmt] = []
         for level in levels:
+            out += self.start(a for a in level.accumulators if list_length(a.monoid))
             values = self.reduce_level(out, level, lo, hi)
             for a in level.accumulators:
-                self.guard(out, a, values[a.name])
+                if list_length(a.monoid):
+                    self.guard_cells(out, a)
+                    continue
+                for name in cell_names(a).values():
+                    self.guard(out, a, values[name], name)
             self.know(out, level.dependencies)
         return out
 

@@ -6,22 +6,47 @@ is no horizontal reduction at all. Blocks of the stream stay in cache between th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from redfuser.codegen.block import PIVOT, SHIFTS, Level, identity, levels_of
 from redfuser.codegen.indexing import LANE_PAD, ceil_div, product, typed, unravel_sizes
 from redfuser.codegen.kinds import as_number
+from redfuser.codegen.levels import PIVOT, SHIFTS, Level, identity, levels_of
 from redfuser.codegen.lower import Env, Space, lower
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, If, LetInt, Phase, Put, Stmt, Sweep
+from redfuser.codegen.parts import (
+    cell_names,
+    combination,
+    corrected_parts,
+    elements_of,
+    identity_of,
+    list_length,
+    part_dtype,
+)
 from redfuser.codegen.passes.hoist import hoist
 from redfuser.codegen.passes.prune import prune
 from redfuser.codegen.passes.unroll import unroll
 from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.decisions import ColumnDecisions
 from redfuser.extract.flatten import Flat
-from redfuser.ir import MONOIDS, Cast, Const, Expr, Let, New, Old, Out, free_axes, op, refs, select, walk
+from redfuser.ir import (
+    MONOIDS,
+    Cast,
+    Const,
+    Expr,
+    Let,
+    New,
+    Old,
+    Out,
+    find_parts,
+    free_axes,
+    has_parts,
+    op,
+    refs,
+    select,
+    walk,
+)
 
 
 def build_columns(space: Space, flat: Flat, decisions: ColumnDecisions) -> Phase:
@@ -49,14 +74,33 @@ class _ColumnPhase:
         self.total = product([n for _, n in dims])
         self.column, self.element = names.integer(decisions.axis), names.integer(self.stream)
         self.env = Env({**positions, decisions.axis: self.column, self.stream: self.element})
-        self.cells = {a.name: self.array(a.name, a.monoid) for a in self.flat.accumulators}
+        self.cells = {name: self.array(name, dtype) for a in self.flat.accumulators for name, dtype in self.parts(a)}
 
     # -------------------------------- arrays and sweeps over the columns
 
-    def array(self, base: str, monoid: str = "sum") -> At:
+    def parts(self, a: Accumulator) -> list[tuple[str, str]]:
+        """(cell name, dtype) of the state of `a`, one for each of its parts."""
+        compute, m = self.space.compute, find_parts(a.monoid)
+        if m is None:
+            return [(a.name, "bool" if a.monoid in ("any", "all") else compute)]
+        return [(name, part_dtype(m, p, compute, state=False)) for p, name in cell_names(a).items()]
+
+    def identities(self, a: Accumulator) -> list[Const]:
+        """The state of nothing, part by part."""
+        m = find_parts(a.monoid)
+        return [identity(a.monoid)] if m is None else [identity_of(m, p) for p in m.parts]
+
+    def combined(self, a: Accumulator, left: Sequence[Expr], right: Sequence[Expr]) -> list[Expr]:
+        """The parts of two states combined."""
+        m = find_parts(a.monoid)
+        if m is None:
+            return [op(MONOIDS[a.monoid].combine, *left, *right)]
+        return [self.lower(e) for e in combination(m, left, right)]
+
+    def array(self, base: str, dtype: str = "") -> At:
         """A new array over the columns of the tile: its element at the current column."""
-        dtype = "bool" if monoid in ("any", "all") else self.space.compute
-        buf = Buf(self.names.fresh(base), (Const(self.decisions.columns + LANE_PAD),), "local", dtype)
+        shape = (Const(self.decisions.columns + LANE_PAD),)
+        buf = Buf(self.names.fresh(base), shape, "local", dtype or self.space.compute)
         self.scratch.append(buf)
         return At(buf, (op("sub", self.column, self.first),))
 
@@ -85,11 +129,12 @@ class _ColumnPhase:
         for names in self.flat.passes:
             levels = levels_of(self.flat, names)
             own = [a for a in self.flat.accumulators if a.name in names and a.monoid != PIVOT]
-            body += self.over(*((self.cells[a.name], identity(a.monoid)) for a in own))
+            for a in own:
+                body += self.over(*zip(self._cells(a), self.identities(a), strict=True))
             if levels:
                 body.append(self._blocks(levels))
             for a in own:
-                self._guard(body, a, self.cells[a.name])
+                self._guard(body, a, self._cells(a))
             self._know(body, [d for level in levels for d in level.dependencies])
         self._know(body, [d for d in self.flat.dependencies if d.name not in self.env.values])
         self.env = self.env.raw()
@@ -111,11 +156,14 @@ class _ColumnPhase:
                 self.env.values[a.name] = cell
         return out
 
-    def _guard(self, out: list[Stmt], a: Accumulator, cell: At) -> None:
-        """`cell` is the newest value of `a`; an extremum at its identity reads 0 where it is subtracted."""
-        self.env.values[a.name] = cell
+    def _cells(self, a: Accumulator) -> list[At]:
+        return [self.cells[name] for name, _ in self.parts(a)]
+
+    def _guard(self, out: list[Stmt], a: Accumulator, cells: Sequence[At]) -> None:
+        """`cells` hold the newest value of `a`; an extremum at its identity reads 0 where it is subtracted."""
+        self.env.values |= {name: cell for (name, _), cell in zip(self.parts(a), cells, strict=True)}
         if a.monoid in SHIFTS:
-            safe = select(op("eq", cell, identity(a.monoid)), 0.0, cell)
+            safe = select(op("eq", cells[0], identity(a.monoid)), 0.0, cells[0])
             self.env.shifts[a.name] = self.bind(out, f"{a.name}_shift", safe)
 
     def _know(self, out: list[Stmt], dependencies: Iterable[Let], suffix: str = "") -> None:
@@ -136,10 +184,12 @@ class _ColumnPhase:
             values = self._reduce(body, level, b0, b1)
             moved = self._corrected(body, level, op("gt", b0, 0))
             for a in level.accumulators:
-                before = moved.get(a.name, self.cells[a.name])
-                new[a.name] = self.array(f"{a.name}_new", a.monoid)
-                body += self.over((new[a.name], op(MONOIDS[a.monoid].combine, before, values[a.name])))
-                self._guard(body, a, new[a.name])
+                before = [moved.get(name, self.cells[name]) for name, _ in self.parts(a)]
+                fresh = [self.array(f"{name}_new", dtype) for name, dtype in self.parts(a)]
+                met = [values[name] for name, _ in self.parts(a)]
+                body += self.over(*zip(fresh, self.combined(a, before, met), strict=True))
+                new |= {name: cell for (name, _), cell in zip(self.parts(a), fresh, strict=True)}
+                self._guard(body, a, fresh)
             self._know(body, level.dependencies, "_now")
         body += self.over(*((self.cells[name], cell) for name, cell in new.items()))
         self.env.prefix = False
@@ -150,17 +200,30 @@ class _ColumnPhase:
         values: dict[str, Expr] = {}
         inner: list[tuple[At, Expr]] = []
         for a in level.accumulators:
-            body = self.lower(a.body)
-            if self.stream not in free_axes(a.body):
-                values[a.name] = self._repeated(a.monoid, body, op("sub", b1, b0))
+            elements = self._elements(a)
+            if self.stream not in free_axes(a.body) and not has_parts(a.monoid):
+                values[a.name] = self._repeated(a.monoid, elements[0], op("sub", b1, b0))
                 continue
-            cell = self.array(f"{a.name}_block", a.monoid)
-            out += self.over((cell, identity(a.monoid)))
-            inner.append((cell, op(MONOIDS[a.monoid].combine, cell, self.real(cell, body))))
-            values[a.name] = cell
+            cells = [self.array(f"{name}_block", dtype) for name, dtype in self.parts(a)]
+            out += self.over(*zip(cells, self.identities(a), strict=True))
+            numbers = [self.real(cell, e) for cell, e in zip(cells, elements, strict=True)]
+            inner += self._at_once(cells, self.combined(a, cells, numbers))
+            values |= {name: cell for (name, _), cell in zip(self.parts(a), cells, strict=True)}
         if inner:
             out.append(For(self.element.name, b0, b1, Const(1), tuple(self.over(*inner))))
         return values
+
+    def _elements(self, a: Accumulator) -> list[Expr]:
+        """The state of the current element; that of argmax has its position."""
+        elements = [self.lower(e) for e in elements_of(a)]
+        return [*elements, self.element] if list_length(a.monoid) else elements
+
+    def _at_once(self, cells: Sequence[At], values: Sequence[Expr]) -> list[tuple[At, Expr]]:
+        """Stores of several parts, none of which is seen by the others."""
+        if len(cells) == 1:
+            return list(zip(cells, values, strict=True))
+        kept = [self.array("next", cell.buf.dtype) for cell in cells]
+        return [*zip(kept, values, strict=True), *zip(cells, kept, strict=True)]
 
     def _repeated(self, monoid: str, body: Expr, count: Expr) -> Expr:
         """(+) over `count` > 0 copies of a value that does not vary along the stream."""
@@ -176,13 +239,14 @@ class _ColumnPhase:
     def _corrected(self, out: list[Stmt], level: Level, later: Expr) -> dict[str, Expr]:
         """Arrays with the corrected old state of the level; untouched on the first block."""
         todo = [(a, e) for a in level.accumulators if (e := self.flat.correction(a.name)) is not None]
-        moved = {a.name: self.array(f"{a.name}_moved", a.monoid) for a, _ in todo}
-        for a, _ in todo:
-            out += self.over((moved[a.name], self.cells[a.name]))
+        moved = {name: self.array(f"{name}_moved", dtype) for a, _ in todo for name, dtype in self.parts(a)}
+        out += self.over(*((cell, self.cells[name]) for name, cell in moved.items()))
         inner: list[Stmt] = []
         self._old_dependencies(inner, [e for _, e in todo])
         for a, e in todo:
-            inner += self.over((moved[a.name], self._where_alive(e, self.lower(e), self.cells[a.name])))
+            parts = corrected_parts(a, e, self.lower) if has_parts(a.monoid) else [self.lower(e)]
+            pairs = zip(self.parts(a), parts, strict=True)
+            inner += self.over(*((moved[n], self._where_alive(e, x, self.cells[n])) for (n, _), x in pairs))
         if inner:
             out.append(If(later, tuple(inner)))
         return dict(moved)

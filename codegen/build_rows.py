@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from redfuser.codegen.block import SHIFTS, identity
 from redfuser.codegen.build_columns import build_columns
 from redfuser.codegen.build_split import build_split
 from redfuser.codegen.indexing import LANE_PAD, product
+from redfuser.codegen.levels import SHIFTS, identity
 from redfuser.codegen.lower import Space
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import Buf, If, Phase, Stmt
@@ -28,7 +28,7 @@ def build_rows(space: Space) -> tuple[tuple[Phase, ...], tuple[Buf, ...]]:
     """All phases of the row schedule, and the workspace they share."""
     groups: dict[frozenset[str], list[Out]] = {}
     for o in space.flat.outs:
-        groups.setdefault(frozenset(o.axes) - {space.flat.stream or ""}, []).append(o)
+        groups.setdefault(frozenset(space.flat.row_axes(o)), []).append(o)
     workspace = Names([b.name for b in (*space.tensors.values(), *space.outs.values())])
     phases: list[Phase] = []
     shared: list[Buf] = []
@@ -88,13 +88,16 @@ def _group_phases(space: Space, flat: Flat, workspace: Names) -> tuple[list[Phas
     few = op(
         "and", op("lt", rows_of(space, flat), decisions.few_rows), op("gt", length, decisions.split_beyond)
     )
-    split, buffers = build_split(space, flat, op("and", long, few), workspace)
-    return [*phases, streaming(space, flat, op("and", long, op("not", few))), *split], buffers
+    many = op("not", few)
+    if phases:
+        few, many = op("and", long, few), op("and", long, many)
+    split, buffers = build_split(space, flat, few, workspace)
+    return [*phases, streaming(space, flat, many), *split], buffers
 
 
 def rows_of(space: Space, flat: Flat) -> Expr:
     """Number of rows of a group of outputs."""
-    return product([space.size(a) for a in flat.outs[0].axes if a != flat.stream])
+    return product([space.size(a) for a in flat.row_axes(flat.outs[0])])
 
 
 def whole_rows(space: Space, flat: Flat, when: Expr | None) -> Phase:

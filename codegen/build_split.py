@@ -6,12 +6,15 @@ stream are written by a last phase, again by chunk.
 
 from __future__ import annotations
 
-from redfuser.codegen.block import PIVOT, state_dtype
+from collections.abc import Mapping
+
 from redfuser.codegen.indexing import ceil_div
+from redfuser.codegen.levels import PIVOT, state_dtype
 from redfuser.codegen.lower import Space
 from redfuser.codegen.merge import Merge
 from redfuser.codegen.names import Names
-from redfuser.codegen.nodes import At, Buf, For, LetInt, Phase, Set, Stmt
+from redfuser.codegen.nodes import At, Buf, For, LetInt, Phase, Stmt
+from redfuser.codegen.parts import PLACE, assign, cell_names, state_shapes
 from redfuser.codegen.passes.hoist import hoist
 from redfuser.codegen.row_phase import RowPhase
 from redfuser.derivation.fusion import Accumulator
@@ -29,17 +32,32 @@ class _Split:
         self.space, self.flat, self.when = space, flat, when
         self.chunk = space.plan.rows.chunk
         self.chunks = ceil_div(space.size(flat.stream or ""), self.chunk)
-        self.parallel = tuple(a for a in flat.outs[0].axes if a != flat.stream)
+        self.parallel = flat.row_axes(flat.outs[0])
         rows = tuple(space.size(a) for a in self.parallel)
-        carried = [a for a in flat.accumulators if a.monoid != PIVOT]
-        self.partial = {
-            a.name: self._shared(workspace, f"part_{a.name}", (*rows, self.chunks), a) for a in carried
-        }
-        self.final = {a.name: self._shared(workspace, f"final_{a.name}", rows, a) for a in carried}
+        self.partial = self._shared(workspace, "part", (*rows, self.chunks))
+        self.final = self._shared(workspace, "final", rows)
         self.taken = list(workspace.taken)
 
-    def _shared(self, names: Names, base: str, shape: tuple[Expr, ...], a: Accumulator) -> Buf:
-        return Buf(names.fresh(base), shape, "shared", state_dtype(a, self.space.compute))
+    def _shared(self, names: Names, prefix: str, outer: tuple[Expr, ...]) -> dict[str, Buf]:
+        """One buffer per state cell: name of the cell -> workspace over `outer` (and the places of a list)."""
+        compute = self.space.compute
+        return {
+            name: Buf(names.fresh(f"{prefix}_{name}"), (*outer, *shape), "shared", dtype)
+            for a in self.flat.accumulators
+            if a.monoid != PIVOT
+            for name, (shape, dtype) in state_shapes(a, compute, state_dtype(a, compute)).items()
+        }
+
+    def _stored(self, buffers: dict[str, Buf], own: list[Accumulator], where: tuple[Expr, ...]) -> dict[str, At]:
+        """Name of a state cell -> its cell in workspace."""
+        names = (name for a in own for name in cell_names(a).values())
+        return {n: At(buffers[n], (*where, *([PLACE] if len(buffers[n].shape) > len(where) else []))) for n in names}
+
+    def _copy(self, p: RowPhase, to: Mapping[str, Expr], source: Mapping[str, Expr]) -> list[Stmt]:
+        return assign(p.names, *((cell, source[name]) for name, cell in to.items() if isinstance(cell, At)))
+
+    def _cells(self, p: RowPhase, own: list[Accumulator]) -> dict[str, At]:
+        return {name: p.row.cell(name) for a in own for name in cell_names(a).values()}
 
     def build(self) -> tuple[list[Phase], list[Buf]]:
         """Partial and merge phases of every pass, then the outputs that carry the stream."""
@@ -71,8 +89,8 @@ class _Split:
         body += p.row.start(own)
         if p.levels[number]:
             body.append(p.block_loop(p.levels[number], lo, hi))
-        row = self._row_index(p)
-        body += [Set(At(self.partial[a.name], (*row, p.extra["chunk"])), p.row.cell(a.name)) for a in own]
+        there = self._stored(self.partial, own, (*self._row_index(p), p.extra["chunk"]))
+        body += self._copy(p, there, self._cells(p, own))
         return p.phase(hoist(tuple(body), p.names, self.space.compute), self.when)
 
     def _output_phase(self) -> Phase:
@@ -89,7 +107,7 @@ class _Split:
         """Final states of the first `count` passes, read back from the workspace."""
         for number in range(count):
             own = self._own(number)
-            body += [Set(p.row.cell(a.name), At(self.final[a.name], self._row_index(p))) for a in own]
+            body += self._copy(p, self._cells(p, own), self._stored(self.final, own, self._row_index(p)))
             p.row.finish(body, own, p.completed(p.levels[number]))
 
     def _own(self, number: int) -> list[Accumulator]:
@@ -108,14 +126,13 @@ class _Split:
         body: list[Stmt] = p.opening()
         self._know_passes(p, body, number)
         own, row = self._own(number), self._row_index(p)
-        first = (*row, Const(0))
-        body += [Set(p.row.cell(a.name), At(self.partial[a.name], first)) for a in own]
+        body += self._copy(p, self._cells(p, own), self._stored(self.partial, own, (*row, Const(0))))
         chunk = p.names.integer("chunk")
-        there = {a.name: At(self.partial[a.name], (*row, chunk)) for a in own}
+        there = self._stored(self.partial, own, (*row, chunk))
         merged = Merge(p.row, self.flat, there).statements(p.levels[number])
         body.append(For(chunk.name, Const(1), self.chunks, Const(1), tuple(merged)))
         p.row.finish(body, own, p.completed(p.levels[number]))
-        body += [Set(At(self.final[a.name], row), p.row.cell(a.name)) for a in own]
+        body += self._copy(p, self._stored(self.final, own, row), self._cells(p, own))
         if number == len(self.flat.passes) - 1:
             body += p.row_outputs()
         return p.phase(hoist(tuple(body), p.names, self.space.compute), self.when)

@@ -1,9 +1,9 @@
 """The tile schedule: a tile of rows meets blocks of the stream; contractions and vector sums are matrix products.
 
 for every tile of rows (a task):
-    row operand of the contraction into scratch, state at its identity
+    row operands of the contractions into scratch, state at its identity
     for every block of the stream that some row may see:
-        tile = rows . operand                                  (matrix product over the contraction)
+        tile = rows . operand                                  (matrix product over each contraction)
         for every row: advance the state over the block, weights into the tile, vector state corrected
         vector state += weights . operand                      (matrix product over the stream)
     outputs
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from redfuser.codegen.block import PIVOT, Level, levels_of
 from redfuser.codegen.indexing import LANE_PAD
+from redfuser.codegen.levels import PIVOT, Level, levels_of
 from redfuser.codegen.lower import Space
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, LetInt, MatMul, Phase, Put, Stmt, Sweep
@@ -32,8 +32,8 @@ from redfuser.codegen.tile_split import TileSplit
 from redfuser.codegen.tile_state import TileState
 from redfuser.extract.choose import round_up
 from redfuser.extract.decisions import TileDecisions
-from redfuser.extract.plan_tiles import BLOCK, CONTRACTION, PANELS, PLACE
-from redfuser.extract.roles import VectorSum
+from redfuser.extract.plan_tiles import BLOCK, PANELS, PLACE
+from redfuser.extract.roles import Contraction, VectorSum
 from redfuser.ir import Const, Expr, Let, Out, Var, op
 
 ROW, COLUMN, DEPTH = Var("i_"), Var("j_"), Var("k_")
@@ -63,10 +63,9 @@ def build_tiles(space: Space) -> tuple[tuple[Phase, ...], tuple[Buf, ...]]:
 
 
 def _operands(space: Space, decisions: TileDecisions) -> dict[str, Operand]:
-    """Use -> operand: the contraction's, then one per vector accumulator."""
+    """Use -> operand: one per contraction, then one per vector accumulator."""
     roles, stream = decisions.roles, decisions.roles.flat.stream or ""
-    c = roles.contraction
-    uses = {CONTRACTION: Operand(space, c.operand, stream, c.axis, decisions.panel)} if c is not None else {}
+    uses = {c.use: Operand(space, c.operand, stream, c.axis, decisions.panel) for c in roles.contractions}
     return uses | {v.name: Operand(space, v.operand, v.axis, stream, decisions.panel) for v in roles.vectors}
 
 
@@ -92,7 +91,7 @@ class _TilePhase:
         self.lo, self.hi = names.integer("lo"), names.integer("hi")
         self.b0, self.b1 = self.lo, self.hi  # until a loop over blocks is entered
         self.levels = [levels_of(self.flat, p) for p in self.flat.passes]
-        self.block_panels: Buf | None = None
+        self.block_panels: dict[Operand, Buf] = {}
 
     # -------------------------------- the phase
 
@@ -124,13 +123,12 @@ class _TilePhase:
         return shared.body
 
     def _prologue(self) -> list[Stmt]:
-        """Row operand, identities, pivots; vector state to zero over all rows of the tile."""
+        """Row operands, identities, pivots; vector state to zero over all rows of the tile."""
         body: list[Stmt] = []
-        c = self.roles.contraction
-        if c is not None:
+        for c in self.roles.contractions:
             k = self.names.integer(c.axis)
             value = self.row.lower(c.rows, self.row.env.at(**{c.axis: k}))
-            put = Put(self.state.row_operand_at(k), value)
+            put = Put(self.state.row_operand_at(c, k), value)
             body.append(Sweep(k.name, Const(0), self.space.size(c.axis), (), (put,)))
         body += self.row.start(self.flat.accumulators)
         body += self.row.read_pivots(self.flat.accumulators, self.place.length)
@@ -157,7 +155,7 @@ class _TilePhase:
         row += self._clear_weights(lo, hi)
         here = {a.name for level in levels for a in level.accumulators}
         products = [self._vector_product(v) for v in self.roles.vectors if v.name in here]
-        body = (end, *self._contraction(bounded=True), self._rows_loop(self._clean(row)), *products)
+        body = (end, *self._contractions(bounded=True), self._rows_loop(self._clean(row)), *products)
         return For(self.b0.name, self.lo, self.hi, Const(self.decisions.block), body)
 
     def _enter_block(self, end: Expr) -> LetInt:
@@ -228,12 +226,12 @@ class _TilePhase:
         if home == PLACE:
             return operand.in_place(self.place.positions), []
         assert home == BLOCK
-        if self.block_panels is None:
+        if operand not in self.block_panels:
             name = self.names.fresh(f"panels_{operand.load.tensor}")
-            self.block_panels = operand.block_buffer(name, self.decisions.block)
-            self.state.scratch.append(self.block_panels)
-        pack = operand.pack_block(self.block_panels, self.place.positions, self.b0, self.b1)
-        return operand.in_block(self.block_panels, self.b0), [pack]
+            self.block_panels[operand] = operand.block_buffer(name, self.decisions.block)
+            self.state.scratch.append(self.block_panels[operand])
+        pack = operand.pack_block(self.block_panels[operand], self.place.positions, self.b0, self.b1)
+        return operand.in_block(self.block_panels[operand], self.b0), [pack]
 
     def _bound(self, index: str) -> tuple[str, Expr | None, Expr | None]:
         """Restrict an index of a product to what its register tile of rows may see, relative to the block."""
@@ -243,23 +241,23 @@ class _TilePhase:
         first = op("max", op("sub", lo, self.b0), 0) if self.place.bounded("lo") else Const(0)
         return index, first, op("min", op("sub", hi, self.b0), op("sub", self.b1, self.b0))
 
-    def _contraction(self, bounded: bool) -> list[Stmt]:
+    def _contractions(self, bounded: bool) -> list[Stmt]:
+        """Every tile = rows . operand."""
+        return [s for c in self.roles.contractions for s in self._contraction(c, bounded)]
+
+    def _contraction(self, c: Contraction, bounded: bool) -> list[Stmt]:
         """tile = rows . operand, in slices of the depth that keep a panel in the level-1 cache."""
-        c, d = self.roles.contraction, self.decisions
-        if c is None:
-            return []
-        assert self.state.tile is not None
-        assert self.state.row_operand is not None
-        cell, out = self._cell_of(CONTRACTION)
-        depth = self.state.static(c.axis)
+        d = self.decisions
+        cell, out = self._cell_of(c.use)
+        depth, form = self.state.static(c.axis), d.operand(c.use).form
         bound = self._bound("j") if bounded else ("", None, None)
         for start in range(0, depth, d.slice_):
             k = op("add", DEPTH, start) if start else DEPTH
-            dst, a = At(self.state.tile, (ROW, COLUMN)), At(self.state.row_operand, (ROW, k))
+            dst, a = At(self.state.tiles[c.tile], (ROW, COLUMN)), At(self.state.row_operands[c.tile], (ROW, k))
             b, size = cell(op("add", self.b0, COLUMN), k), op("sub", self.b1, self.b0)
-            slice_, form = Const(min(d.slice_, depth - start)), d.operand(CONTRACTION).form
-            ahead = () if start else self._vector_rows_ahead()
-            shape = (self.place.count, size, slice_, d.mr, d.nr, form)
+            slice_ = Const(min(d.slice_, depth - start))
+            ahead = self._vector_rows_ahead() if start == 0 and c == self.roles.contractions[0] else ()
+            shape = (self.place.count, size, slice_, d.mr, d.columns(c.use), form)
             out.append(MatMul(dst, a, b, *shape, start > 0, *bound, ahead))
         return out
 
@@ -284,10 +282,9 @@ class _TilePhase:
         return tuple(self._rows_ahead(n, self.b0, op("sub", self.b1, self.b0)) for n in names)
 
     def _next_block_ahead(self) -> tuple[Ahead, ...]:
-        """While a vector product runs: what the contraction of the next block reads in place."""
-        if not self._streams(CONTRACTION):
-            return ()
-        return (self._rows_ahead(CONTRACTION, self.b1, Const(self.decisions.block)),)
+        """While a vector product runs: what the contractions of the next block read in place."""
+        uses = [c.use for c in self.roles.contractions if self._streams(c.use)]
+        return tuple(self._rows_ahead(use, self.b1, Const(self.decisions.block)) for use in uses)
 
     def _streams(self, use: str) -> bool:
         """Is the operand read in place, one contiguous row per element of the stream?"""
@@ -313,7 +310,7 @@ class _TilePhase:
         if streamed:
             end = self._enter_block(self.place.length)
             row = self._output_row(streamed)
-            body = (end, *self._contraction(bounded=False), self._rows_loop(row))
+            body = (end, *self._contractions(bounded=False), self._rows_loop(row))
             block = Const(self.decisions.block)
             out.append(For(self.b0.name, Const(0), self.place.length, block, body))
         once = [o for o in self.flat.outs if self.stream not in o.axes]

@@ -8,8 +8,10 @@ from redfuser.codegen.kinds import BOOL, INT, REAL, dtype_kind, kind_of
 from redfuser.codegen.nodes import (
     At,
     Buf,
+    Fold,
     For,
     If,
+    Insert,
     Kernel,
     LetInt,
     LetScalar,
@@ -209,13 +211,54 @@ class _PhaseChecker:
             if r.monoid not in MONOIDS:
                 raise self.fail(f"{r.name} has the unknown monoid {r.monoid}")
             self.expect(r.expr, *((BOOL,) if r.monoid in ("any", "all") else (INT, REAL)))
+        for f in s.folds:
+            self.fold(f)
+        for i in s.inserts:
+            self.insert(i)
         for cell in s.ahead:
-            for i in cell.idx:
-                self.expect(i, INT)
+            for e in cell.idx:
+                self.expect(e, INT)
             self.cell(cell)
         self.scope = before
         for r in s.reds:
             self.bind(r.name, BOOL if r.monoid in ("any", "all") else REAL)
+        for f in s.folds:
+            for name, dtype in zip(f.names, f.dtypes, strict=True):
+                self.bind(name, dtype_kind(dtype))
+
+    def fold(self, f: Fold) -> None:
+        """As many parts everywhere, each of its own kind; `combine` reads the two states and nothing of the lanes."""
+        parts = len(f.names)
+        if any(len(x) != parts for x in (f.dtypes, f.elements, f.identity, f.left, f.right, f.combine)):
+            raise self.fail(f"the fold to {', '.join(f.names)} has states of different lengths")
+        kinds = [(BOOL,) if d == "bool" else (INT,) if dtype_kind(d) == INT else (INT, REAL) for d in f.dtypes]
+        for e, allowed in zip((*f.elements, *f.identity), (*kinds, *kinds), strict=True):
+            self.expect(e, *allowed)
+        lanes = dict(self.scope)
+        for name, dtype in zip((*f.left, *f.right), (*f.dtypes, *f.dtypes), strict=True):
+            self.bind(name, dtype_kind(dtype))
+        for e, allowed in zip(f.combine, kinds, strict=True):
+            self.expect(e, *allowed)
+            if any(isinstance(x, At) or (isinstance(x, Var) and x.name in lanes) for x in walk(e)):
+                raise self.fail(f"{show_expr(e)} reads more than the two states it combines")
+        self.scope = lanes
+
+    def insert(self, i: Insert) -> None:
+        """Lists of one constant length, contiguous and of this task alone."""
+        self.expect(i.key, INT, REAL)
+        self.expect(i.index, INT)
+        before = dict(self.scope)
+        self.scope["z_"] = INT
+        for cell, kind in ((i.keys, REAL), (i.indices, INT)):
+            self.written(cell)
+            extent = cell.buf.shape[-1] if cell.buf.shape else None
+            if cell.buf.home == "global" or not isinstance(extent, Const) or extent.value != i.length:
+                raise self.fail(f"{show_expr(cell)} is no list of constant length in scratch")
+            if cell.idx[-1] != Var("z_") or any(Var("z_") in walk(e) for e in cell.idx[:-1]):
+                raise self.fail(f"{show_expr(cell)} does not walk its last dimension")
+            if dtype_kind(cell.buf.dtype) != kind:
+                raise self.fail(f"{show_expr(cell)} has dtype {cell.buf.dtype}")
+        self.scope = before
 
     def matmul(self, s: MatMul) -> None:
         for e in (s.m, s.n, s.k):

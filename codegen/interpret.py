@@ -7,7 +7,7 @@ raises.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -16,8 +16,10 @@ import numpy as np
 from redfuser.codegen.nodes import (
     At,
     Buf,
+    Fold,
     For,
     If,
+    Insert,
     Kernel,
     LetInt,
     LetScalar,
@@ -211,8 +213,39 @@ class Machine:
         for put in s.puts:
             self.store(put.cell, np.broadcast_to(self.value(put.expr), lanes.shape))
         results = {r.name: self.reduce(r.monoid, self.value(r.expr), lanes.shape) for r in s.reds}
+        elements = [[np.broadcast_to(self.value(e), lanes.shape) for e in f.elements] for f in s.folds]
+        pairs = [[np.broadcast_to(self.value(e), lanes.shape) for e in (i.key, i.index)] for i in s.inserts]
         self.in_sweep = False
+        for fold, parts in zip(s.folds, elements, strict=True):
+            results |= self.fold(fold, parts)
+        for insert, (keys, indices) in zip(s.inserts, pairs, strict=True):
+            self.insert(insert, keys, indices)
         self.variables.update(results)
+
+    def fold(self, fold: Fold, parts: list[Array]) -> dict[str, Any]:
+        """Combine the states of all elements, the last one first where the order is free."""
+        state = self.typed([e.value for e in fold.identity], fold.dtypes)
+        elements = list(zip(*parts, strict=True))
+        for element in elements if fold.ordered else reversed(elements):
+            self.variables.update(zip(fold.left, state, strict=True))
+            self.variables.update(zip(fold.right, self.typed(element, fold.dtypes), strict=True))
+            state = self.typed([self.value(e) for e in fold.combine], fold.dtypes)
+        return dict(zip(fold.names, state, strict=True))
+
+    def typed(self, values: Iterable[Any], dtypes: Iterable[str]) -> list[Any]:
+        """Scalars converted to the dtypes of the parts they are."""
+        return [np.asarray(v).astype(d)[()] for v, d in zip(values, dtypes, strict=True)]
+
+    def insert(self, s: Insert, keys: Array, indices: Array) -> None:
+        """Sort the list together with the new pairs; what falls off its end is lost."""
+        self.variables["z_"] = np.arange(s.length)
+        listed = list(zip(self.load(s.keys), self.load(s.indices), strict=True))
+        sign = 1 if s.largest else -1
+        filled = [p for p in (*listed, *zip(keys, indices, strict=True)) if p[1] >= 0]
+        filled.sort(key=lambda p: (not np.isnan(p[0]), 0 if np.isnan(p[0]) else -sign * p[0]))  # stable
+        listed = [*filled, *(p for p in listed if p[1] < 0)][: s.length]
+        self.store(s.keys, np.array([p[0] for p in listed]))
+        self.store(s.indices, np.array([p[1] for p in listed]))
 
     def reduce(self, monoid: str, value: Any, shape: tuple[int, ...]) -> Any:
         """(+) over the lanes; the identity when there are none."""

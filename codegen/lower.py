@@ -15,6 +15,7 @@ from fractions import Fraction
 from redfuser.codegen.kinds import BOOL, INT, REAL, as_number, as_truth, kind_of
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf
+from redfuser.codegen.parts import at_place, part_name
 from redfuser.errors import CheckError
 from redfuser.extract import Plan
 from redfuser.extract.flatten import Flat
@@ -28,15 +29,18 @@ from redfuser.ir import (
     New,
     Old,
     Op,
+    Part,
     Reduce,
     Ref,
     Size,
+    Var,
     children,
     free_axes,
     op,
     select,
 )
 from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.monoids import VALUE, parts_monoid
 from redfuser.ir.term import base_axis
 
 
@@ -81,7 +85,7 @@ class Env:
     """What names mean at one place of the program.
 
     axes : axis -> integer expression
-    values : accumulator or dependency -> its newest (or final) value
+    values : accumulator, part of one (`part_name`) or dependency -> its newest (or final) value
     shifts : max or min accumulator -> its value as an exponent shift, never the identity
     old : accumulator or dependency -> value before the block
     reduce : called for a reduction inside an expression, returns its value
@@ -143,6 +147,10 @@ class _Lowering:
             return self._named(table, e.name)
         if isinstance(e, Old):
             return self._named(self.env.old, e.name)
+        if isinstance(e, Part):
+            return self._part(e)
+        if isinstance(e, (Var, At)):
+            return e
         if isinstance(e, Cast):
             return self._cast(e.dtype, self.expr(e.body, False))
         if isinstance(e, Reduce):
@@ -158,6 +166,24 @@ class _Lowering:
         if name not in table:
             raise CheckError(f"{self.space.flat.name}: {name} has no value here")
         return table[name]
+
+    def _part(self, e: Part) -> Expr:
+        """A part of a state; of a list, the one at a place.
+
+        In a prefix, the value of an empty place and of a masked element reads 0 (but for the list itself, which moves
+        it as it is).
+        """
+        assert isinstance(e.body, (Ref, Old, New))
+        table, name = self.env.old if isinstance(e.body, Old) else self.env.values, e.body.name
+        place: Expr = Const(0)
+        if e.axes:
+            place = self.env.axes[e.axes[0]] if isinstance(e.axes[0], str) else Const(e.axes[0])
+        value = at_place(self._named(table, part_name(name, e.part)), place)
+        accumulator = self.space.flat.accumulator(name)
+        if not self.env.prefix or isinstance(e.body, Old) or e.part != VALUE or accumulator is None:
+            return value
+        monoid = parts_monoid(accumulator.monoid)
+        return value if monoid.largest is None else select(op("eq", value, monoid.identity[0]), 0.0, value)
 
     def _load(self, e: Load) -> Expr:
         indices: list[Expr] = []

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redfuser.codegen.block import Row, identity
+from redfuser.codegen.block import Row
 from redfuser.codegen.kinds import BOOL, kind_of
+from redfuser.codegen.levels import identity
 from redfuser.codegen.lower import Env
 from redfuser.codegen.nodes import At, Buf, For, Red, Set, Stmt, Sweep
 from redfuser.ir import MONOIDS, Cast, Const, Expr, Reduce, Var, free_axes, op, refs

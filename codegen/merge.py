@@ -5,14 +5,24 @@ merge(a, b) = correction(a: a -> ab) (+) correction(b: b -> ab), level by level,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from redfuser.codegen.block import SHIFTS, Level, Row, identity
+from redfuser.codegen.block import Row
+from redfuser.codegen.levels import SHIFTS, Level, identity
 from redfuser.codegen.nodes import At, Put, Set, Stmt, Sweep
+from redfuser.codegen.parts import (
+    PLACE,
+    assign,
+    cell_names,
+    combination,
+    corrected_parts,
+    list_length,
+    merged_list,
+)
 from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.flatten import Flat
-from redfuser.ir import MONOIDS, Const, Expr, Let, New, op, refs, select, walk
+from redfuser.ir import MONOIDS, RANK, Const, Expr, Let, New, find_parts, op, refs, select, walk
 
 
 class Merge:
@@ -30,16 +40,16 @@ class Merge:
     def statements(self, levels: list[Level]) -> list[Stmt]:
         """The body of the merge loop."""
         out: list[Stmt] = []
-        names = [a.name for level in levels for a in level.accumulators]
+        own = [a for level in levels for a in level.accumulators]
         known = dict(self.row.env.values)
-        mine = self._side(out, {n: self.row.cell(n) for n in names}, known, "mine")
-        theirs = self._side(out, {n: self.other[n] for n in names}, known, "theirs")
+        mine = self._side(out, own, self.row.cell, known, "mine")
+        theirs = self._side(out, own, self.other.__getitem__, known, "theirs")
         self.row.env.prefix = True
         for level in levels:
             for a in level.accumulators:
                 if a.name not in self.vectors:
-                    out.append(Set(self.row.cell(a.name), self._both(a, mine, theirs)))
-                    self.row.guard(out, a, self.row.cell(a.name))
+                    self._combine(out, a, mine, theirs)
+                    self.row.guard_cells(out, a)
             self.row.know(out, level.dependencies, "_now")
         out += self._vectors([a for level in levels for a in level.accumulators], mine, theirs)
         self.row.env.prefix = False
@@ -55,26 +65,53 @@ class Merge:
                 out.append(Sweep(lane, Const(0), length, (), (put,)))
         return out
 
+    def _combine(self, out: list[Stmt], a: Accumulator, mine: dict[str, Expr], theirs: dict[str, Expr]) -> None:
+        """The state of `a` becomes that of both sides."""
+        m = find_parts(a.monoid)
+        if m is None:
+            out.append(Set(self.row.cell(a.name), self._both(a, mine, theirs)))
+            return
+        cells = [self.row.cell(n) for n in cell_names(a).values()]
+        left, right = self._corrected_parts(a, mine), self._corrected_parts(a, theirs)
+        if list_length(a.monoid):
+            out += assign(self.row.names, *((c, e) for c, e in zip(cells, left, strict=True) if c != e))
+            others = dict(zip(cell_names(a).values(), right, strict=True))
+            out.append(merged_list(self.row.names, a, self.row.cell, others))
+        else:
+            self.row.replace_cells(out, a, cells, map(self.row.lower, combination(m, left, right)))
+
+    def _corrected_parts(self, a: Accumulator, old: dict[str, Expr]) -> list[Expr]:
+        """One side's state of `a`, part by part (over the places of a list), at the dependencies of the union."""
+        e = self.flat.correction(a.name)
+        if e is None:
+            return [old[name] for name in cell_names(a).values()]
+        env = replace(self.row.env, old=old).at(**{RANK: PLACE})
+        return corrected_parts(a, e, lambda x: self.row.lower(x, env))
+
     def _both(self, a: Accumulator, mine: dict[str, Expr], theirs: dict[str, Expr]) -> Expr:
         """The combined value of `a`."""
         return op(MONOIDS[a.monoid].combine, self._corrected(a, mine), self._corrected(a, theirs))
 
-    def _side(self, out: list[Stmt], cells: dict[str, At], known: dict[str, Expr], side: str) -> dict[str, Expr]:
+    def _side(
+        self, out: list[Stmt], own: list[Accumulator], cells: Callable[[str], At], known: dict[str, Expr], side: str
+    ) -> dict[str, Expr]:
         """The old values of one side: its accumulators and the dependencies computed from them."""
         old = dict(known)
-        for name, cell in cells.items():
-            in_place = name in self.vectors  # every element is read before it is written
-            old[name] = cell if in_place else self.row.let(out, f"{name}_{side}", cell, cell.buf.dtype)
+        for a in own:
+            for name in cell_names(a).values():
+                in_place = name in self.vectors  # every element is read before it is written
+                old[name] = cells(name) if in_place else self.row.keep(out, a, name, side, cells(name))
         before = replace(self.row.env, values=old, shifts={}, prefix=True)
-        for d in self._running(cells):
+        for d in self._running(a.name for a in own):
             old[d.name] = self.row.let(out, f"{d.name}_{side}", self.row.lower(d.expr, before), "float64")
         return old
 
     def _running(self, own: Iterable[str]) -> list[Let]:
         """Dependencies of this pass: those that read its accumulators, directly or not."""
         found, names = [], set(own)
+        known = {name.partition(".")[0] for name in self.row.env.values}
         for d in self.flat.dependencies:
-            if refs(d.expr) & names and refs(d.expr) <= {*names, *self.row.env.values}:
+            if refs(d.expr) & names and refs(d.expr) <= names | known:
                 names.add(d.name)
                 found.append(d)
         return found

@@ -9,8 +9,8 @@ from redfuser.codegen.kinds import BOOL, INT, dtype_kind, kind_of
 from redfuser.codegen.nodes import At
 from redfuser.ir import Expr, Var, walk
 
-RESERVED = ("i_", "j_", "k_", "l_", "c_")
-"""Index variables of matrix products and packing."""
+RESERVED = ("i_", "j_", "k_", "l_", "c_", "z_")
+"""Index variables of matrix products, packing and sorted lists."""
 
 
 class Names:

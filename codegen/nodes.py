@@ -7,7 +7,7 @@ logic, bool buffers), int (Idx-like variables, sizes, integer buffers) or the ke
 
 from __future__ import annotations
 
-from redfuser.ir import Expr, Node, node
+from redfuser.ir import Const, Expr, Node, node
 
 
 @node
@@ -123,12 +123,58 @@ class Put(Node):
 
 
 @node
+class Fold(Node):
+    """Within a Sweep: reduce by a monoid whose state has several parts, visible after the sweep as scalars `names`.
+
+    dtypes     of the parts: the compute dtype (float64 too where `ordered`), int64 or bool
+    elements   the state of one element, over the lane variable
+    identity   the state of none
+    left, right  variables that stand for the parts of two states in `combine`, the earlier one left
+    combine    the parts of the combined state
+    ordered    combine only neighbours, the earlier one left; otherwise in any order
+    """
+
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    elements: tuple[Expr, ...]
+    identity: tuple[Const, ...]
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    combine: tuple[Expr, ...]
+    ordered: bool = False
+
+
+@node
+class Insert(Node):
+    """Within a Sweep: insert the elements into a list of (key, index) pairs that is sorted, best first.
+
+    `keys` and `indices` are cells over Var("z_"), the place in the list: the last dimension, whose extent is the
+    constant length of the list. An index below 0 marks an empty place; all of them are at the end, and elements of
+    such an index are skipped. `largest` tells whether large keys are good; NaN is better than any number. Of equal
+    keys the one inserted first stays in front. A sweep that inserts has fewer than 2**31 elements.
+    """
+
+    keys: At
+    indices: At
+    key: Expr
+    index: Expr
+    largest: bool
+
+    @property
+    def length(self) -> int:
+        """Places of the list."""
+        extent = self.keys.buf.shape[-1]
+        assert isinstance(extent, Const)
+        return int(extent.value)
+
+
+@node
 class Sweep(Stmt):
-    """The vector loop over `var` in [lo, hi): puts in order, then all reductions, per element.
+    """The vector loop over `var` in [lo, hi): puts in order, then reductions, folds and insertions, per element.
 
     A later expression that reads a cell stored by an earlier put of the same sweep sees the stored value. Expressions
     may use `var` as an integer. `ahead`: cells to prefetch, each stepping with `var`. An empty range leaves each
-    reduction at its identity.
+    reduction and fold at its identity, and every list as it is.
     """
 
     var: str
@@ -138,6 +184,8 @@ class Sweep(Stmt):
     puts: tuple[Put, ...] = ()
     unroll: int = 1
     ahead: tuple[At, ...] = ()
+    folds: tuple[Fold, ...] = ()
+    inserts: tuple[Insert, ...] = ()
 
 
 @node

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from redfuser.codegen.block import Level, Row, levels_of, state_dtype
+from redfuser.codegen.block import Row
 from redfuser.codegen.indexing import LANE_PAD, product, typed, unravel_sizes
+from redfuser.codegen.levels import Level, levels_of, state_dtype
 from redfuser.codegen.lower import Env, Space
 from redfuser.codegen.materialise import Materialiser
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, LetInt, Phase, Put, Set, Stmt, Sweep
+from redfuser.codegen.parts import new_cell, state_shapes
 from redfuser.codegen.passes.hoist import hoist
 from redfuser.codegen.passes.prefetch import prefetch
 from redfuser.codegen.passes.prune import prune
@@ -43,16 +45,17 @@ class RowPhase:
         self.length = space.size(self.stream)
         arrays = [b.name for b in (*space.tensors.values(), *space.outs.values())]
         self.names = Names([*arrays, *taken])
-        self.parallel = tuple(a for a in flat.outs[0].axes if a != self.stream)
+        self.parallel = flat.row_axes(flat.outs[0])
         self.place, self.extra = self._place(extra)
-        registers = {a.name: self._register(a.name, state_dtype(a, space.compute)) for a in flat.accumulators}
-        env = Env(dict(self.place.axes))
-        self.row = Row(self.space, self.names, env, self.place.lane, lambda name: registers[name])
-        self.levels = [levels_of(flat, p) for p in flat.passes]
         self.scratch: list[Buf] = []
-
-    def _register(self, name: str, dtype: str) -> At:
-        return At(Buf(self.names.fresh(name), (), "reg", dtype))
+        cells = {
+            name: new_cell(self.names, name, shape, dtype, self.scratch)
+            for a in flat.accumulators
+            for name, (shape, dtype) in state_shapes(a, space.compute, state_dtype(a, space.compute)).items()
+        }
+        env = Env(dict(self.place.axes))
+        self.row = Row(self.space, self.names, env, self.place.lane, cells.__getitem__, scratch=self.scratch)
+        self.levels = [levels_of(flat, p) for p in flat.passes]
 
     def _place(self, extra: tuple[tuple[str, Expr], ...]) -> tuple[Place, dict[str, Expr]]:
         task = self.names.fresh("row")
@@ -133,10 +136,23 @@ class RowPhase:
         out: list[Stmt] = []
         for o in self.flat.outs:
             if self.stream not in o.axes:
-                assert self.row.materialise is not None
-                env = self.row.materialise(out, Const(0), Const(0)).raw()
-                value = typed(self.row.lower(o.expr, env), o.dtype, self.names, self.space.compute)
-                out.append(Set(self.cell(o), value))
+                out += self._row_output(o)
+        return out
+
+    def _row_output(self, o: Out) -> list[Stmt]:
+        """One value, or one per place of the lists it reads."""
+        assert self.row.materialise is not None
+        places = {a: self.names.integer(a) for a in self.flat.list_axes(o)}
+        out: list[Stmt] = []
+        env = self.row.materialise(out, Const(0), Const(0)).raw().at(**places)
+        value = typed(self.row.lower(o.expr, env), o.dtype, self.names, self.space.compute)
+        cell = At(self.space.outs[o.name], tuple(env.axes[a] for a in o.axes))
+        lanes = list(places)[-1:] if not out else []  # an inner reduction may differ from place to place
+        out.append(Set(cell, value))
+        for axis in lanes:
+            out[-1] = Sweep(places[axis].name, Const(0), self.space.size(axis), (), (Put(cell, value),))
+        for axis in (a for a in reversed(places) if a not in lanes):
+            out = [For(places[axis].name, Const(0), self.space.size(axis), Const(1), tuple(out))]
         return out
 
     def cell(self, o: Out) -> At:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from redfuser.codegen.nodes import (
     At,
     Buf,
+    Fold,
     For,
     If,
+    Insert,
     Kernel,
     LetInt,
     LetScalar,
@@ -69,7 +71,23 @@ def _sweep_lines(s: Sweep) -> list[str]:
     ahead = f" ahead {', '.join(map(show_expr, s.ahead))}" if s.ahead else ""
     lines = [f"sweep {s.var} in {show_expr(s.lo)} .. {show_expr(s.hi)} unroll {s.unroll}{ahead}:"]
     lines += [f"  {show_expr(p.cell)} <-{'nt' if p.stream else ''} {show_expr(p.expr)}" for p in s.puts]
-    return lines + [f"  {r.name} = {r.monoid}({show_expr(r.expr)})" for r in s.reds]
+    lines += [f"  {r.name} = {r.monoid}({show_expr(r.expr)})" for r in s.reds]
+    lines += [line for f in s.folds for line in _fold_lines(f)]
+    return lines + [_insert_line(i) for i in s.inserts]
+
+
+def _fold_lines(f: Fold) -> list[str]:
+    """Elements, then the law that combines two states."""
+    elements, identity = (", ".join(map(show_expr, x)) for x in (f.elements, f.identity))
+    order = " in order" if f.ordered else ""
+    head = f"  {', '.join(f.names)} = fold{order}({elements}) from {identity}:"
+    return [head, f"    ({', '.join(f.left)}) ({', '.join(f.right)}) -> {', '.join(map(show_expr, f.combine))}"]
+
+
+def _insert_line(i: Insert) -> str:
+    order = "largest" if i.largest else "smallest"
+    lists = f"{show_expr(i.keys)}, {show_expr(i.indices)}"
+    return f"  insert {show_expr(i.key)}, {show_expr(i.index)} -> {lists}  {order} {i.length} first"
 
 
 def _matmul_line(s: MatMul) -> str:

@@ -25,7 +25,8 @@ def output_value(row: Row, o: Out, lanes: Mapping[str, Var], vectors: Mapping[st
 
 
 def store_output(row: Row, o: Out, lanes: Mapping[str, Var], vectors: Mapping[str, At]) -> Stmt:
-    """Store an output that does not carry the stream: a sweep along its vector axis, or one value."""
+    """Store an output that does not carry the stream: a sweep along its vector axis or places of a list, or a value."""
+    lanes = {**lanes, **{a: row.names.integer(a) for a in row.space.flat.list_axes(o)}}
     cell, value = output_value(row, o, lanes, vectors)
     axis = next((a for a in o.axes if a in lanes), None)
     if axis is None:

@@ -78,7 +78,7 @@ class Redo:
         out: list[Stmt] = []
         for live, vectors in groups.items():
             body: list[Stmt] = []
-            here = self._with_contraction(body, env)
+            here = self._with_contractions(body, env)
             for v in vectors:
                 body += self._add(v, here)
             for condition in reversed(live):
@@ -86,18 +86,18 @@ class Redo:
             out += body
         return out
 
-    def _with_contraction(self, out: list[Stmt], env: Env) -> Env:
-        """The place of the element with its entry of the contraction's tile, by a sweep of its own."""
-        c = self.roles.contraction
-        if c is None:
-            return env
-        k = self.names.integer(c.axis)
-        rows = self.state.row_operand_at(k)
-        entry = self.names.scalar("entry", self.space.compute)
-        operand = self.row.lower(c.operand, env.at(**{c.axis: k}))
-        red = Red(entry.name, "sum", op("mul", rows, operand))
-        out.append(Sweep(k.name, Const(0), self.space.size(c.axis), (red,)))
-        return replace(env, given={c.tile: entry})
+    def _with_contractions(self, out: list[Stmt], env: Env) -> Env:
+        """The place of the element with its entries of the contractions' tiles, by sweeps of their own."""
+        given: dict[Expr, Expr] = {}
+        for c in self.roles.contractions:
+            k = self.names.integer(c.axis)
+            rows = self.state.row_operand_at(c, k)
+            entry = self.names.scalar("entry", self.space.compute)
+            operand = self.row.lower(c.operand, env.at(**{c.axis: k}))
+            red = Red(entry.name, "sum", op("mul", rows, operand))
+            out.append(Sweep(k.name, Const(0), self.space.size(c.axis), (red,)))
+            given[c.tile] = entry
+        return replace(env, given=given) if given else env
 
     def _add(self, v: VectorSum, env: Env) -> list[Stmt]:
         """vector state += weight * operand at one element."""

@@ -6,8 +6,9 @@ and writes the outputs.
 
 from __future__ import annotations
 
-from redfuser.codegen.block import PIVOT, Row, levels_of, state_dtype
+from redfuser.codegen.block import Row
 from redfuser.codegen.indexing import LANE_PAD, product, unravel_sizes
+from redfuser.codegen.levels import PIVOT, levels_of, state_dtype
 from redfuser.codegen.lower import Env, Space
 from redfuser.codegen.merge import Merge
 from redfuser.codegen.names import Names

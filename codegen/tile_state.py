@@ -1,17 +1,19 @@
-"""The scratch of a tile: the contraction's tile, weights, and the state of all its rows."""
+"""The scratch of a tile: the tiles of contractions, weights, and the state of all its rows."""
 
 from __future__ import annotations
 
 import math
 
-from redfuser.codegen.block import Row, Vector, levels_of, state_dtype
+from redfuser.codegen.block import Row, Vector
+from redfuser.codegen.levels import levels_of, state_dtype
 from redfuser.codegen.lower import Env, Space
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf
+from redfuser.codegen.parts import PLACE, list_length, state_shapes
 from redfuser.codegen.tile_place import TilePlace
 from redfuser.extract.choose import round_up
-from redfuser.extract.decisions import TileDecisions
-from redfuser.extract.roles import VectorSum
+from redfuser.extract.decisions import DOT_COLUMNS, TileDecisions
+from redfuser.extract.roles import Contraction, VectorSum
 from redfuser.ir import Const, Expr, Var, op, substitute, walk
 from redfuser.ir.term import base_axis
 
@@ -32,11 +34,10 @@ class TileState:
         self.vector_lanes = space.plan.profile.lanes(space.compute)
         self.scratch: list[Buf] = []
         self.homes = dict(decisions.in_output)
-        c = self.roles.contraction
-        self.tile = self.local("tile", self._tile_shape()) if c is not None else None
-        depth = round_up(self.static(c.axis), PAD) if c is not None else 0
-        self.row_operand = self.local("row_operand", (place.rows, depth)) if c is not None else None
-        self.cells = {a: At(b, (place.row_var,)) for a, b in self._scalar_state().items()}
+        self.tiles = {c.tile: self.local("tile", self._tile_shape()) for c in self.roles.contractions}
+        depths = {c.tile: round_up(self.static(c.axis), PAD) for c in self.roles.contractions}
+        self.row_operands = {t: self.local("row_operand", (place.rows, depth)) for t, depth in depths.items()}
+        self.cells = self._row_state()
         self.matrices = {v.name: self._matrix(v) for v in self.roles.vectors if v.name not in self.homes}
         self.weights = self._weight_buffers()
         axes = dict.fromkeys(v.axis for v in self.roles.vectors)
@@ -56,15 +57,20 @@ class TileState:
 
     def _tile_shape(self) -> tuple[int, int]:
         """Columns hold whole register tiles and one more vector, which a sweep's tail may touch."""
-        multiple = math.lcm(self.decisions.nr, self.decisions.panel, self.vector_lanes)
+        multiple = math.lcm(DOT_COLUMNS, self.decisions.panel, self.vector_lanes)
         return self.place.rows, round_up(self.decisions.block + self.vector_lanes, multiple)
 
-    def _scalar_state(self) -> dict[str, Buf]:
-        """An array over the rows of the tile per accumulator without a vector axis."""
+    def _row_state(self) -> dict[str, At]:
+        """Arrays over the rows of the tile for state without a vector axis: name of a state cell -> the cell."""
+        compute, rows = self.space.compute, round_up(self.place.rows, PAD)
         vectors = {v.name for v in self.roles.vectors}
-        shape = (round_up(self.place.rows, PAD),)
-        scalars = [a for a in self.flat.accumulators if a.name not in vectors]
-        return {a.name: self.local(a.name, shape, state_dtype(a, self.space.compute)) for a in scalars}
+        found: dict[str, At] = {}
+        for a in self.flat.accumulators:
+            if a.name not in vectors:
+                for name, (shape, dtype) in state_shapes(a, compute, state_dtype(a, compute)).items():
+                    buf = self.local(name, (rows, *([list_length(a.monoid)] if shape else [])), dtype)
+                    found[name] = At(buf, (self.place.row_var, *([PLACE] if shape else [])))
+        return found
 
     def _matrix(self, v: VectorSum) -> Buf:
         """Rows x vector axis, in whole panels."""
@@ -79,24 +85,22 @@ class TileState:
         at = {**self.place.at_row(r), v.axis: d}
         return At(self.space.outs[home], tuple(at[a] for a in axes))
 
-    def row_operand_at(self, k: Expr) -> At:
-        """Element `k` of the contraction's row operand at the current row."""
-        assert self.row_operand is not None
-        return At(self.row_operand, (self.place.row_var, k))
+    def row_operand_at(self, c: Contraction, k: Expr) -> At:
+        """Element `k` of a contraction's row operand at the current row."""
+        return At(self.row_operands[c.tile], (self.place.row_var, k))
 
     # -------------------------------- weights
 
     def _weight_buffers(self) -> dict[Expr, Buf]:
-        """One tile per distinct weight; a single one replaces the contraction's tile if nobody reads that later."""
+        """One tile per distinct weight; a single one replaces a contraction's tile if nobody reads that later."""
         weights = list(dict.fromkeys(v.weight for v in self.roles.vectors))
-        if len(weights) == 1 and self.tile is not None and self._tile_is_spent(weights[0]):
-            return {weights[0]: self.tile}
+        spent = [buf for tile, buf in self.tiles.items() if len(weights) == 1 and self._is_spent(tile, weights[0])]
+        if spent:
+            return {weights[0]: spent[0]}
         return {w: self.local("weight", self._tile_shape()) for w in weights}
 
-    def _tile_is_spent(self, weight: Expr) -> bool:
+    def _is_spent(self, tile: Expr, weight: Expr) -> bool:
         """Once the weight is stored, no sweep reads the tile except through the weight."""
-        c = self.roles.contraction
-        assert c is not None
         names = {v.name for v in self.roles.vectors}
         stored = False
         for levels in (levels_of(self.flat, p) for p in self.flat.passes):
@@ -104,7 +108,7 @@ class TileState:
                 stored = stored or any(a.name in names for a in level.accumulators)
                 scalars = [a.body for a in level.accumulators if a.name not in names]
                 others = [substitute(body, {weight: Const(0.0)}) for body in scalars]
-                if stored and any(c.tile in walk(e) for e in others):
+                if stored and any(tile in walk(e) for e in others):
                     return False
         return len(self.flat.passes) == 1
 
@@ -114,7 +118,7 @@ class TileState:
         """The row of the tile that row loops work on, with its weights and vector state."""
         at = self.place.at_row(self.place.row_var)
         env = Env({**at, self.flat.stream or "": Var(self.lane)})
-        row = Row(self.space, self.names, env, self.lane, lambda name: self.cells[name])
+        row = Row(self.space, self.names, env, self.lane, lambda name: self.cells[name], scratch=self.scratch)
         for v in self.roles.vectors:
             width, lane = self.static(v.axis), self.lanes[v.axis]
             extent = width if v.name in self.homes else round_up(width, self.vector_lanes)
@@ -129,9 +133,7 @@ class TileState:
 
     def enter_block(self, start: Expr) -> None:
         """Let the row's tile elements and weights lie relative to the start of a block."""
-        if self.tile is not None:
-            assert self.roles.contraction is not None
-            self.row.env.given = {self.roles.contraction.tile: self._in_tile(self.tile, start)}
+        self.row.env.given = {tile: self._in_tile(buf, start) for tile, buf in self.tiles.items()}
         for v in self.roles.vectors:
             old = self.row.vectors[v.name]
             weight = self._in_tile(self.weights[v.weight], start)

@@ -5,6 +5,8 @@ The ratios were measured on a 2-core x86-64 with 32-byte vectors; they are ratio
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from redfuser.extract.profile import Profile
 
 MAX_UNROLL = 4
@@ -69,15 +71,61 @@ def streaming_stores(profile: Profile, total_bytes: int) -> bool:
     return total_bytes > profile.llc
 
 
-SPLIT_BEYOND = 2**16
-"""Streams up to this length are not worth a second phase."""
 CHUNK = 2**16
 """Stream elements per task of a split: a merge of two states costs as much as some hundred elements."""
+HANDOFF = 5e-6
+"""Seconds to start a second phase and to wake a thread for a task."""
+SPLIT_GAIN = 0.9
+"""A split is planned where it takes at most this part of the time without."""
 
 
-def few_rows(profile: Profile) -> int:
-    """With fewer rows than this, threads would idle: the stream is split as well."""
-    return 2 * profile.threads if profile.threads > 1 else 0
+@dataclass(frozen=True)
+class RowCost:
+    """Seconds of the parts that rows are made of; see docs/cost.md.
+
+    element  per element of the stream: the longer of arithmetic and memory
+    merge    per merge of two partial states
+    """
+
+    element: float
+    merge: float
+
+    @staticmethod
+    def of(profile: Profile, slots: float, merge_slots: float, element_bytes: float, total_bytes: float) -> RowCost:
+        """From multiply-add slots per element and merge, and the bytes an element moves; inputs that fit into half of
+        the last cache are read from there."""
+        rate = profile.gflops / 2 * 1e9
+        bandwidth = profile.l3_gbs if total_bytes <= profile.llc / 2 else profile.dram_gbs
+        return RowCost(max(slots / rate, element_bytes / (bandwidth * 1e9)), merge_slots / rate)
+
+    def single(self, rows: int, length: int, threads: int) -> float:
+        """Rows in turn, each streamed by one thread: ceil(rows / threads) * length * element."""
+        return -(-rows // threads) * length * self.element
+
+    def multi(self, rows: int, length: int, threads: int) -> float:
+        """Chunks in turn, then the merges: ceil(tasks / threads) * chunk * element + merges + hand-off."""
+        chunks = -(-length // CHUNK)
+        rounds = -(-rows * chunks // threads)
+        return rounds * min(length, CHUNK) * self.element + rows * (chunks - 1) * self.merge + HANDOFF
+
+    def splits(self, rows: int, length: int, threads: int) -> bool:
+        """Whether several segments pay."""
+        return threads > 1 and self.multi(rows, length, threads) < SPLIT_GAIN * self.single(rows, length, threads)
+
+
+def few_rows(cost: RowCost, length: int, threads: int) -> int:
+    """With fewer rows than this the stream is split as well: one more than the most rows below two per thread for
+    which that pays; 0 where it never does. More rows keep all threads busy."""
+    return max((rows + 1 for rows in range(1, 2 * threads) if cost.splits(rows, length, threads)), default=0)
+
+
+MOST_CHUNKS = 1024
+
+
+def split_beyond(cost: RowCost, rows: int, threads: int) -> int:
+    """Streams up to this length are not split: the crossover of one segment and several, in whole chunks."""
+    lengths = (k * CHUNK for k in range(2, MOST_CHUNKS))
+    return next((n for n in lengths if cost.splits(rows, n, threads)), MOST_CHUNKS * CHUNK) - CHUNK
 
 
 SPLIT_WORK = 2**22

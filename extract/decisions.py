@@ -58,6 +58,10 @@ class ColumnDecisions:
     block: int
 
 
+DOT_COLUMNS = 2
+"""Columns of the register tile of a product in dot form; in panel form they are a panel."""
+
+
 @dataclass(frozen=True)
 class OperandDecision:
     """How a matrix product reads an operand: "place" (as it lies), "panels" (packed) or "block" (packed per tile).
@@ -73,9 +77,8 @@ class OperandDecision:
 class TileDecisions:
     """Tiles: `rows` x `block` elements of the stream; the register tile is `mr` x `panel` elements.
 
-    nr : columns of the contraction's register tile: `panel`, or 2 in dot form
     static : (axis, length) that the program is specialised for
-    operands : tensor use ("contraction" or the accumulator's name) -> how it is read
+    operands : tensor use (`Contraction.use` or the accumulator's name) -> how it is read
     slice_ : depth of one partial contraction
     in_output : vector accumulators whose state lives in the output array they become
     chunk : the stream is split over threads, elements per task (a multiple of `block`); 0: it is not
@@ -86,7 +89,6 @@ class TileDecisions:
     block: int
     mr: int
     panel: int
-    nr: int
     slice_: int
     static: tuple[tuple[str, int], ...]
     operands: tuple[tuple[str, OperandDecision], ...]
@@ -96,6 +98,10 @@ class TileDecisions:
     def operand(self, use: str) -> OperandDecision:
         """The decision for one operand."""
         return dict(self.operands)[use]
+
+    def columns(self, use: str) -> int:
+        """Columns of the register tile of the product that reads an operand."""
+        return DOT_COLUMNS if self.operand(use).form == "dot" else self.panel
 
 
 @dataclass(frozen=True)

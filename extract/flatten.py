@@ -13,6 +13,7 @@ from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.errors import CheckError
 from redfuser.ir import (
     MONOIDS,
+    RANK,
     Axis,
     Cast,
     Const,
@@ -23,11 +24,19 @@ from redfuser.ir import (
     Old,
     Op,
     Out,
+    Part,
     Ref,
     Tensor,
+    Tuple,
+    children,
+    find_parts,
+    has_parts,
+    parts_monoid,
     refs,
     rename_axes,
     rewrite,
+    walk,
+    with_children,
 )
 from redfuser.ir.interpret import numpy_dtype
 
@@ -66,6 +75,22 @@ class Flat:
         """The correction of accumulator `name`, None when it has none."""
         return dict(self.corrections).get(name)
 
+    def list_axes(self, o: Out) -> tuple[str, ...]:
+        """Axes of an output that run over the places of sorted lists, and over nothing else of a row.
+
+        An output that carries the stream, or state that has such an axis itself, makes it a parallel axis.
+        """
+        if self.stream in o.axes:
+            return ()
+        state = {a for x in self.accumulators for a in x.axes} | {a for d in self.dependencies for a in d.axes}
+        places = {a for x in walk(o.expr) if isinstance(x, Part) for a in x.axes}
+        return tuple(a for a in o.axes if a in places - state)
+
+    def row_axes(self, o: Out) -> tuple[str, ...]:
+        """The parallel axes of an output: a point of them is a row of the stream."""
+        lists = self.list_axes(o)
+        return tuple(a for a in o.axes if a != self.stream and a not in lists)
+
     def map_exprs(self, f: Callable[[Expr], Expr]) -> Flat:
         """Apply `f` to every body, dependency and output (corrections stay)."""
         return replace(
@@ -74,6 +99,18 @@ class Flat:
             dependencies=tuple(Let(d.name, d.axes, f(d.expr)) for d in self.dependencies),
             outs=tuple(Out(o.name, o.axes, f(o.expr), o.dtype) for o in self.outs),
         )
+
+
+def awaited_places(flat: Flat) -> int:
+    """The lowest place of a sorted list, counted from 1, that the loop itself reads; 0 where the best is enough.
+
+    A place has no value before as many elements were seen, and what is computed from it cannot be corrected.
+    """
+    loop = [*(a.body for a in flat.accumulators), *(d.expr for d in flat.dependencies)]
+    places = [a for e in loop for x in walk(e) if isinstance(x, Part) for a in x.axes]
+    sizes = {a.name: a.size or 1 for a in flat.axes}
+    lowest = max((a + 1 if isinstance(a, int) else sizes.get(a, 1) for a in places), default=0)
+    return lowest if lowest > 1 else 0
 
 
 def flatten(fused: FusedCascade, compute: str) -> Flat:
@@ -112,20 +149,29 @@ def _empty_outputs(fused: FusedCascade) -> tuple[Out, ...]:
     A cascade with a max or min has no value on an empty stream: it needs none.
     """
     c = fused.cascade
-    if any(r.monoid in ("max", "min") for r in c.reductions):
+    if any(r.monoid in ("max", "min", "argmax", "argmin") for r in c.reductions):
         return ()
-    derived = {r.name for r in c.reductions if dict(fused.epilogue)[r.name] != Ref(r.name, r.axes)}
-    identities = {r.name: Const(float(MONOIDS[r.monoid].identity)) for r in c.reductions}
+    epilogue = dict(fused.epilogue)
+    derived = {r.name for r in c.reductions if epilogue.get(r.name, Ref(r.name, r.axes)) != Ref(r.name, r.axes)}
     return tuple(
-        Out(
-            o.name,
-            o.axes,
-            rewrite(o.expr, lambda x: identities.get(x.name) if isinstance(x, Ref) else None),
-            o.dtype,
-        )
+        Out(o.name, o.axes, _of_nothing(o.expr, {r.name: r.monoid for r in c.reductions}), o.dtype)
         for o in c.outs
-        if c.axis not in o.axes and refs(o.expr) & derived and refs(o.expr) <= set(identities)
+        if c.axis not in o.axes and refs(o.expr) & derived and refs(o.expr) <= {r.name for r in c.reductions}
     )
+
+
+def _of_nothing(e: Expr, monoids: Mapping[str, str]) -> Expr:
+    """`e` where every reduction is that of no elements."""
+
+    def leaf(x: Expr) -> Expr | None:
+        if isinstance(x, Ref) and not has_parts(monoids[x.name]):
+            return Const(float(MONOIDS[monoids[x.name]].identity))
+        if isinstance(x, Part) and isinstance(x.body, Ref):
+            m = parts_monoid(monoids[x.body.name])
+            return Const(dict(zip(m.parts, m.identity, strict=True))[x.part])
+        return None
+
+    return rewrite(e, leaf)
 
 
 def _without_pivot_moves(fused: FusedCascade) -> tuple[tuple[str, Expr], ...]:
@@ -165,6 +211,9 @@ class _Inliner:
         self.producers: dict[str, Definition] = {p.name: (p.axes, p.expr) for p in fused.cascade.producers}
         axes = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies}
         axes |= {r.name: r.axes for r in fused.cascade.reductions}
+        monoids = {a.name: find_parts(a.monoid) for a in fused.accumulators}
+        monoids |= {r.name: find_parts(r.monoid) for r in fused.cascade.reductions}
+        self.parts = {name: m.parts for name, m in monoids.items() if m is not None}
         self.results: dict[str, Definition] = {}
         for name, e in fused.epilogue:
             self.results[name] = axes[name], self.of_state(e)
@@ -178,16 +227,40 @@ class _Inliner:
         return self._expand(e, results_first=True)
 
     def _expand(self, e: Expr, results_first: bool) -> Expr:
-        def leaf(x: Expr) -> Expr | None:
-            if not isinstance(x, Ref) or x.name.startswith(STATE):
-                return None
+        memo: dict[Expr, Expr] = {}
+
+        def go(x: Expr) -> Expr:
+            if x not in memo:
+                memo[x] = expanded(x)
+            return memo[x]
+
+        def expanded(x: Expr) -> Expr:
+            if isinstance(x, Part) and isinstance(x.body, Ref):
+                return self._projected(x, go(x.body))
+            if not isinstance(x, Ref):
+                return with_children(x, tuple(map(go, children(x))))
             is_state = x.name in self.state
             if is_state and not (results_first and x.name in self.results):
                 return Ref(STATE + x.name, x.axes)
             axes, value = self._definition(x.name)
             return rename_axes(value, dict(zip(axes, x.axes, strict=True)))
 
-        return rewrite(e, leaf)
+        return go(e)
+
+    def _projected(self, x: Part, value: Expr) -> Expr:
+        """A part of an expanded value."""
+        if not isinstance(value, Tuple):
+            return Part(x.part, x.axes, value)
+        assert isinstance(x.body, Ref)
+        component = value.args[self.parts[x.body.name].index(x.part)]
+        place = x.axes[0] if x.axes else RANK
+
+        def placed(y: Expr) -> Expr | None:
+            if not isinstance(y, Part):
+                return None
+            return Part(y.part, tuple(place if a == RANK else a for a in y.axes), y.body)
+
+        return rewrite(component, placed)
 
     def _definition(self, name: str) -> Definition:
         if name in self.results:

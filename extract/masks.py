@@ -25,6 +25,7 @@ from redfuser.ir import (
     Op,
     children,
     free_axes,
+    has_parts,
     op,
     rewrite,
     select,
@@ -152,9 +153,10 @@ def _masks(e: Expr, stream: str) -> Iterator[Op]:
 
 
 def _neutral(a: Accumulator, mask: Op, alternative: Expr, flat: Flat) -> bool:
-    """Is a masked element the identity of the accumulator's monoid?"""
+    """Is a masked element the identity of the accumulator's monoid? In a sorted list it is an element like others."""
     masked = substitute(a.body, {mask: alternative})
-    return masked != a.body and a.monoid != "first" and _always(masked, MONOIDS[a.monoid].identity, flat)
+    scalar = a.monoid != "first" and not has_parts(a.monoid)
+    return masked != a.body and scalar and _always(masked, MONOIDS[a.monoid].identity, flat)
 
 
 def _always(e: Expr, value: float, flat: Flat) -> bool:

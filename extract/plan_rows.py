@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 
+from redfuser.derivation.fusion import Accumulator
 from redfuser.extract import choose
 from redfuser.extract.algebra import reduces_in
 from redfuser.extract.decisions import ColumnDecisions, RowDecisions, Setting
+from redfuser.extract.device import CPU_SLOTS
+from redfuser.extract.flatten import awaited_places
+from redfuser.extract.work import row_costs
+from redfuser.ir import find_parts
 from redfuser.ir.interpret import numpy_dtype
 
 Notes = tuple[str, ...]
@@ -20,20 +25,43 @@ def row_decisions(s: Setting) -> tuple[RowDecisions, Notes]:
     limit = choose.whole_row_limit(s.profile, s.itemsize, s.streams + len(wide_outs))
     corrected = bool(s.flat.corrections)
     block = s.options.block or choose.block_length(s.profile, s.itemsize, s.streams, corrected)
+    depth = awaited_places(s.flat)
+    block = max(block, depth)
     bypass = bool(wide_outs or not s.stream) and choose.streaming_stores(s.profile, _total_bytes(s))
-    chunk, few, beyond = _split(s, rows, length, block)
+    chunk, few, beyond = (0, 0, 0) if depth else _split(s, rows, length, block)
     notes = [f"rows: one task per row, lanes on {s.stream}"]
+    lists = [a.name for a in s.flat.accumulators if _is_list(a)]
+    if lists and any(s.stream in t.axes and not s.contiguous(t.name, s.stream) for t in s.flat.tensors):
+        notes.append(f"strided reads: the sorted list of {lists[0]} is kept per row, not per column")
     if s.options.block:
         notes.append(f"streamed in blocks of {block} (asked for)")
     else:
         between = "corrections" if corrected else "float64 sums"
         notes.append(f"up to {limit} elements a row stays in cache: its reductions run one after another")
         notes.append(f"longer rows stream in blocks of {block} with {between} between them")
+    if depth:
+        notes.append(f"never split: the loop reads place {depth} of a list, which a short part does not fill")
     if chunk:
         notes.append(f"fewer than {few} rows of more than {beyond} elements are split into chunks of {chunk}")
+    notes += _compared(s, rows, length)
     if bypass:
         notes.append("non-temporal stores: inputs and outputs exceed the last-level cache")
     return RowDecisions(0 if s.options.block else limit, block, bypass, chunk, few, beyond), tuple(notes)
+
+
+def _compared(s: Setting, rows: int, length: int) -> list[str]:
+    """What the cost model says of one segment per row and several, where the example lengths leave a choice."""
+    if s.options.chunk is not None or s.profile.threads < 2 or length <= choose.CHUNK:
+        return []
+    cost, threads = row_cost(s), s.profile.threads
+    one, many = cost.single(rows, length, threads) * 1e6, cost.multi(rows, length, threads) * 1e6
+    times = f"{one:.3g} us in one segment each, {many:.3g} us in several"
+    return [f"predicted for {rows} row{'s' * (rows != 1)} of {length}: {times}"]
+
+
+def _is_list(a: Accumulator) -> bool:
+    m = find_parts(a.monoid)
+    return m is not None and m.rank is not None
 
 
 def _total_bytes(s: Setting) -> int:
@@ -44,21 +72,32 @@ def _total_bytes(s: Setting) -> int:
 
 def _split(s: Setting, rows: int, length: int, block: int) -> tuple[int, int, int]:
     """(chunk, few rows, split beyond): planned for where the example lengths are such a case."""
-    few = choose.few_rows(s.profile)
+    threads = s.profile.threads
     if s.options.chunk is not None:
-        return choose.round_up(s.options.chunk, block), few, 0
-    if rows >= few or length <= choose.SPLIT_BEYOND:
+        return choose.round_up(s.options.chunk, block), 2 * threads if threads > 1 else 0, 0
+    cost = row_cost(s)
+    if not cost.splits(rows, length, threads):
         return 0, 0, 0
-    return choose.round_up(choose.CHUNK, block), few, choose.SPLIT_BEYOND
+    few, beyond = choose.few_rows(cost, length, threads), choose.split_beyond(cost, rows, threads)
+    return choose.round_up(choose.CHUNK, block), few, beyond
+
+
+def row_cost(s: Setting) -> choose.RowCost:
+    """What an element of a row and a merge of two states cost on the machine."""
+    slots, merge = row_costs(s.flat, s.hints, CPU_SLOTS)
+    wide = [(t.axes, t.dtype) for t in s.flat.tensors] + [(o.axes, o.dtype) for o in s.flat.outs]
+    element = sum(numpy_dtype(d).itemsize for axes, d in wide if s.stream in axes)
+    return choose.RowCost.of(s.profile, slots, merge, element, _total_bytes(s))
 
 
 def column_decisions(s: Setting) -> tuple[ColumnDecisions, Notes] | None:
     """Lanes on a parallel axis when all tensors that vary along stream and rows are contiguous there.
 
-    None where the stream itself is contiguous, an output lacks that axis, or an inner reduction needs the row path.
+    None where the stream itself is contiguous, an output lacks that axis, or an inner reduction or a sorted list needs
+    the row path.
     """
     forced = s.options.strategy == "columns"
-    if s.options.strategy not in (None, "columns"):
+    if s.options.strategy not in (None, "columns") or any(_is_list(a) for a in s.flat.accumulators):
         return None
     units = {s.layouts.get(t.name) for t in s.flat.tensors if s.stream in t.axes and len(t.axes) > 1}
     axis = units.pop() if len(units) == 1 else None

@@ -6,14 +6,12 @@ import math
 from collections.abc import Mapping
 
 from redfuser.extract import choose
-from redfuser.extract.decisions import OperandDecision, Setting, TileDecisions
-from redfuser.extract.roles import NoTiles, TileRoles, VectorSum, tile_roles
-from redfuser.ir import refs
+from redfuser.extract.decisions import DOT_COLUMNS, OperandDecision, Setting, TileDecisions
+from redfuser.extract.roles import Contraction, NoTiles, TileRoles, VectorSum, tile_roles
+from redfuser.ir import has_parts, refs
 from redfuser.ir.term import base_axis
 
 PLACE, PANELS, BLOCK = "place", "panels", "block"
-CONTRACTION = "contraction"
-"""The use of the operand that feeds the stream; other uses are names of vector accumulators."""
 
 
 def tile_decisions(s: Setting, sizes: Mapping[str, int]) -> tuple[TileDecisions, tuple[str, ...]]:
@@ -37,7 +35,7 @@ def _static_axes(s: Setting, roles: TileRoles, sizes: Mapping[str, int]) -> tupl
     NoTiles
         when one of them is empty, or is the stream or a row under another name.
     """
-    inner = [v.axis for v in roles.vectors] + ([roles.contraction.axis] if roles.contraction else [])
+    inner = [v.axis for v in roles.vectors] + [c.axis for c in roles.contractions]
     outer = {base_axis(a) for a in (roles.flat.stream, roles.row, *roles.batch) if a}
     static: dict[str, int] = {}
     for a in inner:
@@ -60,21 +58,21 @@ class _Tiles:
         widths = tuple(s.hints[v.axis] for v in roles.vectors)
         tile = s.options.register_tile or choose.register_tile(s.profile, s.lanes, self.rows, widths)
         self.mr, self.panel = tile[0], tile[1] * s.lanes
-        self.depth = s.hints[roles.contraction.axis] if roles.contraction else 0
+        self.depths = [s.hints[c.axis] for c in roles.contractions]
+        self.depth = sum(self.depths)
         self.width = sum(choose.round_up(w, self.panel) for w in widths)
 
     def decide(self) -> tuple[TileDecisions, tuple[str, ...]]:
         """Operand forms, block, tile, packing, homes of vector state."""
-        options, operands = self.s.options, {}
-        if self.roles.contraction is not None:
-            operands[CONTRACTION] = self._contraction_operand()
-        dot = operands.get(CONTRACTION, OperandDecision(PLACE, "panel")).form == "dot"
-        nr = 2 if dot else self.panel
+        options = self.s.options
+        operands = {c.use: self._contraction_operand(c) for c in self.roles.contractions}
+        dot = bool(operands) and all(o.form == "dot" for o in operands.values())
         block = options.block or self._own_block(dot)
-        block = choose.round_up(block, math.lcm(self.panel, nr))
+        block = choose.round_up(block, math.lcm(self.panel, DOT_COLUMNS if dot else 1))
         tile = choose.round_up(options.tile or self._own_tile(block), self.mr)
-        if operands.get(CONTRACTION) == OperandDecision(PANELS, "panel") and self._packs_per_block(tile):
-            operands[CONTRACTION] = OperandDecision(BLOCK, "panel")
+        for use, operand in operands.items():
+            if operand == OperandDecision(PANELS, "panel") and self._packs_per_block(tile):
+                operands[use] = OperandDecision(BLOCK, "panel")
             if options.block is None:
                 block = choose.local_panel_block(
                     self.s.profile, self.s.itemsize, self.depth, self.width, self.panel, block
@@ -87,7 +85,6 @@ class _Tiles:
             block,
             self.mr,
             self.panel,
-            nr,
             self._slice(dot),
             self.static,
             tuple(operands.items()),
@@ -121,6 +118,8 @@ class _Tiles:
         flat, forced = self.roles.flat, self.s.options.chunk
         if len(flat.passes) != 1 or any(self.s.stream in o.axes for o in flat.outs):
             return 0
+        if any(has_parts(a.monoid) for a in flat.accumulators):
+            return 0
         if forced is not None:
             return choose.round_up(forced, block)
         batches = math.prod(self.s.hints[a] for a in self.roles.batch)
@@ -130,23 +129,22 @@ class _Tiles:
 
     def _slice(self, dot: bool) -> int:
         """Depth of a partial contraction; the dot form has no panel to keep in cache."""
-        if dot or not self.depth:
-            return self.depth
-        return choose.contraction_slice(self.s.profile, self.s.itemsize, self.depth, self.panel)
+        deepest = max(self.depths, default=0)
+        if dot or not deepest:
+            return deepest
+        return choose.contraction_slice(self.s.profile, self.s.itemsize, deepest, self.panel)
 
     # -------------------------------- operands
 
-    def _contraction_operand(self) -> OperandDecision:
+    def _contraction_operand(self, c: Contraction) -> OperandDecision:
         """Lanes on the stream when it is contiguous or copying pays, else lanes on the contraction (dot form)."""
-        c = self.roles.contraction
-        assert c is not None
         contiguous = self.s.contiguous(c.operand.tensor, self.s.stream)
         pack = self.s.options.pack
         if pack is None:  # the ragged end of the stream is one panel of many: its width counts as whole
             pack = choose.packs(contiguous, self.rows, self.panel, self.panel)
         if not pack and contiguous:
             return OperandDecision(PLACE, "panel")
-        if not pack and self.s.contiguous(c.operand.tensor, c.axis) and self.depth % self.s.lanes == 0:
+        if not pack and self.s.contiguous(c.operand.tensor, c.axis) and self.s.hints[c.axis] % self.s.lanes == 0:
             return OperandDecision(PLACE, "dot")
         return OperandDecision(PANELS, "panel")
 
@@ -179,8 +177,8 @@ class _Tiles:
     # -------------------------------- words
 
     def _notes(self, d: TileDecisions) -> tuple[str, ...]:
-        row, c = self.roles.row or "one row", self.roles.contraction
-        products = [f"{c.tile} (rows {row}, lanes {self.s.stream})"] if c is not None else []
+        row = self.roles.row or "one row"
+        products = [f"{c.tile} (rows {row}, lanes {self.s.stream})" for c in self.roles.contractions]
         products += [f"{v.name} += E . {v.operand} (rows {row}, lanes {v.axis})" for v in self.roles.vectors]
         notes = [f"matrix product {p}" for p in products]
         if self.roles.bounds:

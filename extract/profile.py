@@ -41,10 +41,11 @@ class Profile:
         ValueError
             naming the profile, when it does not exist or a field is missing.
         """
-        file = files("redfuser.extract").joinpath("devices", f"{name}.toml")
-        if not file.is_file():
+        table = table_of(name)
+        if table is None:
             raise ValueError(f"no device profile {name!r}; available: {', '.join(available())}")
-        table = tomllib.loads(file.read_text())
+        if table.get("kind") == "gpu":
+            raise ValueError(f"device {name!r} is a GPU; profiles of CPUs: {', '.join(available())}")
         missing = {f.name for f in fields(Profile)} ^ set(table)
         if missing:
             raise ValueError(f"device profile {name!r}: missing or unknown {', '.join(sorted(missing))}")
@@ -56,7 +57,14 @@ class Profile:
         return Profile.load(f"x86_64_{vector_bytes}")
 
 
+def table_of(name: str) -> dict[str, Any] | None:
+    """The table of `extract/devices/<name>.toml`; None where there is no such file."""
+    file = files("redfuser.extract").joinpath("devices", f"{name}.toml")
+    return tomllib.loads(file.read_text()) if file.is_file() else None
+
+
 def available() -> list[str]:
-    """Names of the device profiles."""
+    """Names of the CPU profiles."""
     folder = files("redfuser.extract").joinpath("devices")
-    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+    names = (p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+    return sorted(name for name in names if (table_of(name) or {}).get("kind") != "gpu")

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.algebra import reads_state, reduces_in, split_factor
-from redfuser.extract.flatten import Flat
+from redfuser.extract.flatten import Flat, awaited_places
 from redfuser.extract.masks import Bound, guard_removed, guarded, live_conditions, peel_masks
-from redfuser.ir import Const, Expr, Load, Old, Op, Reduce, children, free_axes, refs, substitute, walk
+from redfuser.ir import Const, Expr, Load, New, Old, Op, Reduce, Ref, children, free_axes, refs, substitute, walk
 from redfuser.ir.term import base_axis
 
 
@@ -21,13 +21,15 @@ from redfuser.ir.term import base_axis
 class Contraction:
     """`tile` = sum over `axis` of rows * operand: the node that a tile element stands for.
 
-    `rows` (free of the stream) includes every factor that scales the sum; `operand` carries the stream.
+    `rows` (free of the stream) includes every factor that scales the sum; `operand` carries the stream. `use` names the
+    operand among the decisions.
     """
 
     tile: Expr
     axis: str
     rows: Expr
     operand: Load
+    use: str = "contraction"
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class TileRoles:
     flat: Flat
     row: str | None
     batch: tuple[str, ...]
-    contraction: Contraction | None
+    contractions: tuple[Contraction, ...]
     vectors: tuple[VectorSum, ...]
     bounds: tuple[Bound, ...]
 
@@ -80,15 +82,17 @@ def tile_roles(flat: Flat, sizes: Mapping[str, int], layouts: Mapping[str, str |
     """
     if flat.stream is None:
         raise NoTiles("no reduction")
-    contraction = _find_contraction(flat)
-    vectors = _find_vectors(flat, contraction, layouts)
-    if contraction is None and not vectors:
+    if depth := awaited_places(flat):
+        raise NoTiles(f"the loop reads place {depth} of a sorted list")
+    contractions = _find_contractions(flat)
+    vectors = _find_vectors(flat, contractions, layouts)
+    if not contractions and not vectors:
         raise NoTiles("no contraction feeds the stream and no accumulator has a vector axis")
     lanes = {v.axis for v in vectors}
     parallel = _parallel_axes(flat, lanes)
     _check_outputs(flat, parallel, lanes)
     _check_corrections(flat, {v.name for v in vectors})
-    operands = [v.operand for v in vectors] + ([contraction.operand] if contraction else [])
+    operands = [v.operand for v in vectors] + [c.operand for c in contractions]
     taken = {a for load in operands for a in load.axes}
     free = [a for a in parallel if a not in taken]
     row = max(free, key=lambda a: sizes.get(base_axis(a), 1), default=None)
@@ -96,10 +100,10 @@ def tile_roles(flat: Flat, sizes: Mapping[str, int], layouts: Mapping[str, str |
         raise NoTiles("one row per tile and an operand whose lanes would be strided")
     peeled, bounds = peel_masks(flat)
     if bounds:
-        vectors = _find_vectors(peeled, contraction, layouts)
+        vectors = _find_vectors(peeled, contractions, layouts)
     vectors = tuple(_with_removals(v, peeled) for v in vectors)
     peeled = guard_removed(peeled, {v.name for v in vectors})
-    return TileRoles(peeled, row, tuple(a for a in parallel if a != row), contraction, vectors, bounds)
+    return TileRoles(peeled, row, tuple(a for a in parallel if a != row), contractions, vectors, bounds)
 
 
 def _with_removals(v: VectorSum, flat: Flat) -> VectorSum:
@@ -108,22 +112,29 @@ def _with_removals(v: VectorSum, flat: Flat) -> VectorSum:
 
 
 def _parallel_axes(flat: Flat, lanes: set[str]) -> list[str]:
-    used = {a for x in flat.accumulators for a in x.axes} | {a for o in flat.outs for a in o.axes}
-    used -= {*lanes, flat.stream or ""}
+    used = {a for x in flat.accumulators for a in x.axes} | {a for o in flat.outs for a in flat.row_axes(o)}
+    used -= lanes
     return [a.name for a in flat.axes if a.name in used]
 
 
-# -------------------------------- the contraction that feeds the stream
+# -------------------------------- the contractions that feed the stream
 
 
-def _find_contraction(flat: Flat) -> Contraction | None:
+def _find_contractions(flat: Flat) -> tuple[Contraction, ...]:
     exprs = [a.body for a in flat.accumulators] + [o.expr for o in flat.outs]
-    found = list(dict.fromkeys(r for e in exprs for r in reduces_in(e)))
-    if not found:
-        return None
-    if len(found) > 1:
-        raise NoTiles(f"{len(found)} different contractions feed the stream")
-    inner = found[0]
+    found = dict.fromkeys(r for e in exprs for r in reduces_in(e))
+    uses = ("contraction", *(f"contraction {i}" for i in range(2, len(found) + 1)))
+    return tuple(_contraction(inner, use, flat, exprs) for use, inner in zip(uses, found, strict=False))
+
+
+def _contraction(inner: Reduce, use: str, flat: Flat, exprs: list[Expr]) -> Contraction:
+    """The roles of one contraction.
+
+    Raises
+    ------
+    NoTiles
+        when it is no product of a row operand and a tensor along the stream.
+    """
     if inner.monoid != "sum" or reduces_in(inner.body):
         raise NoTiles(f"the inner reduction {inner} is not a plain sum of products")
     if any(reduces_in(d.expr) for d in flat.dependencies):
@@ -137,7 +148,7 @@ def _find_contraction(flat: Flat) -> Contraction | None:
         raise NoTiles(f"{operand} has a fixed position")
     tile = _scaled_tile(inner, exprs, flat.stream)
     rows = substitute(tile, {inner: Const(1.0) if weight is None else weight})
-    return Contraction(tile, inner.axis, rows, operand)
+    return Contraction(tile, inner.axis, rows, operand, use)
 
 
 def _scaled_tile(inner: Reduce, exprs: list[Expr], stream: str) -> Expr:
@@ -173,7 +184,7 @@ def _is_scaled(e: Expr, inner: Reduce, stream: str) -> bool:
 
 
 def _find_vectors(
-    flat: Flat, contraction: Contraction | None, layouts: Mapping[str, str | None]
+    flat: Flat, contractions: Iterable[Contraction], layouts: Mapping[str, str | None]
 ) -> tuple[VectorSum, ...]:
     """One vector axis per accumulator that can have one; all other axes are parallel."""
     read = {n for x in flat.accumulators for n in refs(x.body)} | {
@@ -181,8 +192,7 @@ def _find_vectors(
     }
     options = {a.name: [] if a.name in read else _options(a, flat) for a in flat.accumulators}
     fixed = {x for a in flat.accumulators if not options[a.name] for x in a.axes}
-    if contraction is not None:
-        fixed |= free_axes(contraction.tile)
+    fixed |= {x for c in contractions for x in free_axes(c.tile)}
     picked: list[VectorSum] = []
     for a in flat.accumulators:
         candidates = [v for v in options[a.name] if v.axis not in fixed]
@@ -220,7 +230,7 @@ def _check_outputs(flat: Flat, parallel: list[str], lanes: set[str]) -> None:
         vector = set(o.axes) & lanes
         if not set(parallel) <= set(o.axes):
             raise NoTiles(f"output {o.name} lacks a parallel axis")
-        if len(vector) > 1 or (vector and flat.stream in o.axes):
+        if len(vector) + len(flat.list_axes(o)) > 1 or (vector and flat.stream in o.axes):
             raise NoTiles(f"output {o.name} has several lane axes")
 
 
@@ -230,7 +240,7 @@ def _check_corrections(flat: Flat, vectors: set[str]) -> None:
         if refs(d.expr) & vectors:
             raise NoTiles(f"dependency {d.name} reads an accumulator with a vector axis")
     for name, e in flat.corrections:
-        read = {x.name for x in walk(e) if not isinstance(x, Old) and hasattr(x, "name")} & vectors
+        read = {x.name for x in walk(e) if isinstance(x, (New, Ref))} & vectors
         olds = {x.name for x in walk(e) if isinstance(x, Old)} & vectors - {name}
         if read or (olds and name not in vectors) or any(flat.correction(o) is not None for o in olds):
             raise NoTiles(f"the correction of {name} reads another corrected vector accumulator")

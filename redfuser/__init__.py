@@ -20,8 +20,9 @@ __version__ = "0.1.0"
 _HOME = {
     "fuse": "redfuser.api", "spec": "redfuser.api", "Fused": "redfuser.api", "Lowered": "redfuser.api",
     "Report": "redfuser.api",
+    "assume": "redfuser.frontend", "topk": "redfuser.frontend",
     "Cascade": "redfuser.derivation", "Fusion": "redfuser.derivation", "NotFusible": "redfuser.derivation",
-    "Verdict": "redfuser.derivation", "axes": "redfuser.derivation", "derive": "redfuser.derivation",
+    "Verdict": "redfuser.derivation", "monoid": "redfuser.derivation", "axes": "redfuser.derivation", "derive": "redfuser.derivation",
     "tensor": "redfuser.derivation",
     "check_rule": "redfuser.rules", "rule": "redfuser.rules", "ruleset": "redfuser.rules",
 }
@@ -43,7 +44,10 @@ if TYPE_CHECKING:
     from redfuser.derivation import Verdict as Verdict
     from redfuser.derivation import axes as axes
     from redfuser.derivation import derive as derive
+    from redfuser.derivation import monoid as monoid
     from redfuser.derivation import tensor as tensor
+    from redfuser.frontend import assume as assume
+    from redfuser.frontend import topk as topk
     from redfuser.rules import check_rule as check_rule
     from redfuser.rules import rule as rule
     from redfuser.rules import ruleset as ruleset

@@ -23,6 +23,22 @@ class CheckError(RedfuserError, AssertionError):
     """A compiler level broke one of its own invariants: a defect of redfuser, never of the input."""
 
 
+class AssumptionError(RedfuserError, ValueError):
+    """A condition that was stated by `rf.assume` does not hold for the data at hand."""
+
+
+class LawViolation(RedfuserError, ValueError):
+    """A reduction operator breaks a law that fusion rests on: `law` names it, `counterexample` gives the values."""
+
+    def __init__(self, message: str, law: str, counterexample: tuple[object, ...]) -> None:
+        self.law = law
+        self.counterexample = counterexample
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.law, self.counterexample)
+
+
 class RuleError(RedfuserError, ValueError):
     """A rewrite rule is malformed, or its two sides are not equal."""
 

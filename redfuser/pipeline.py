@@ -27,6 +27,7 @@ from redfuser.ir import (
     Expr,
     Load,
     Op,
+    Part,
     Ref,
     Term,
     check_cascade,
@@ -37,12 +38,15 @@ from redfuser.ir import (
     select,
 )
 from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.monoids import INDEX
 from redfuser.ir.partition import Partition, partition
 
 if TYPE_CHECKING:
     from redfuser.codegen.nodes import Kernel
     from redfuser.derivation import Derivation, NotFusible
     from redfuser.extract import Plan, Profile
+    from redfuser.extract.device import Device
+    from redfuser.extract.frontier import Form, Frontier
     from redfuser.rules import RuleSet
     from redfuser.runtime import CompiledKernel
 
@@ -98,16 +102,41 @@ def partition_step(term: Term) -> Partition:
 
 @lru_cache(maxsize=512)
 def _derive_cached(cascade: Cascade, rules: RuleSet | None, allow: tuple[str, ...]) -> Derivation:
-    from redfuser.derivation import derive_cascade
+    from redfuser.derivation.derive import derive_with, settings_for
+    from redfuser.runtime.derivations import derived
 
-    return derive_cascade(cascade, rules=rules, allow=allow)
+    settings = settings_for(rules, allow)
+    return derived(cascade, settings, lambda: derive_with(cascade, settings))
+
+
+@lru_cache(maxsize=512)
+def _forms_cached(cascade: Cascade, rules: RuleSet | None, allow: tuple[str, ...], dtype: str) -> tuple[Form, ...]:
+    from redfuser.extract.frontier import measured_forms
+
+    return measured_forms(_derive_cached(cascade, rules, allow), dtype)
+
+
+def frontier_of(cascade: Cascade, options: Options, device: Device | None = None,
+                sizes: Mapping[str, int] | None = None) -> Frontier:
+    """All forms found for a cascade, measured once, and priced for a device (this machine) and lengths (nominal)."""
+    from redfuser.extract.frontier import frontier
+
+    dtype = compute_dtype(cascade, options)
+    forms = _forms_cached(cascade, options.rules, options.allow, dtype)
+    return frontier(forms, host() if device is None else device, sizes, dtype)
 
 
 def fusion_step(cascade: Cascade, options: Options) -> Derivation | None:
-    """4: derive the incremental form. None for a cascade without reductions: there is nothing to derive."""
+    """4: derive the incremental form. None for a cascade without reductions: there is nothing to derive.
+
+    `numerics="fast"` derives further forms and takes one from the frontier of cost and error.
+    """
     if not cascade.reductions:
         return None
-    return _derive_cached(cascade, options.rules, options.allow)
+    found = _derive_cached(cascade, options.rules, options.allow)
+    if options.numerics != "fast":
+        return found
+    return frontier_of(cascade, options).choice("fast")[0].variant.as_form_of(found)
 
 
 def fused_of(cascade: Cascade, derivation: Derivation | None, options: Options) -> FusedCascade:
@@ -138,11 +167,12 @@ def zero_empty_quotients(fused: FusedCascade) -> FusedCascade:
 
 def compute_dtype(cascade: Cascade, options: Options) -> str:
     """The dtype a kernel computes in: float64 when any floating operand or result is, when integers are more than
-    compared (float32 holds them only up to 2^24), or when asked for; else float32."""
+    compared (float32 holds them only up to 2^24), or when asked for; else float32. Positions are integers anyway."""
     if options.numerics == "reference" or options.acc_dtype == "float64":
         return "float64"
     dtypes = [numpy_dtype(t.dtype) for t in cascade.tensors] + [numpy_dtype(o.dtype) for o in cascade.outs]
-    if np.dtype("float64") in dtypes or any(numpy_dtype(o.dtype).kind in "iu" for o in cascade.outs):
+    whole = [o for o in cascade.outs if numpy_dtype(o.dtype).kind in "iu"]
+    if np.dtype("float64") in dtypes or not all(isinstance(o.expr, Part) and o.expr.part == INDEX for o in whole):
         return "float64"
     integers = {t.name for t in cascade.tensors if numpy_dtype(t.dtype).kind in "iu"}
     exprs = [
@@ -215,3 +245,10 @@ def machine_profile() -> Profile:
     from redfuser.runtime import detect_profile
 
     return detect_profile()
+
+
+def host() -> Device:
+    """This machine as the cost model sees it."""
+    from redfuser.extract.device import Device
+
+    return Device.of_core(machine_profile(), "host")

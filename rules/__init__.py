@@ -15,8 +15,11 @@ from redfuser.rules import (
     extrema,
     identity,
     logarithm,
+    logic,
     masks,
+    order,
     powers,
+    products,
     requantize,
     telescoping,
     trigonometry,
@@ -32,8 +35,9 @@ GROUPS: dict[str, RuleSet] = {
     for name, laws in (
         ("identity", identity.RULES), ("distributivity", distributivity.RULES), ("counting", counting.RULES),
         ("exponential", exponential.RULES), ("logarithm", logarithm.RULES), ("powers", powers.RULES),
-        ("trigonometry", trigonometry.RULES), ("extrema", extrema.RULES), ("masks", masks.RULES),
-        ("bounds", bounds.RULES), ("online", telescoping.RULES),
+        ("trigonometry", trigonometry.RULES), ("extrema", extrema.RULES), ("order", order.RULES),
+        ("logic", logic.RULES), ("products", products.RULES), ("masks", masks.RULES), ("bounds", bounds.RULES),
+        ("online", telescoping.RULES),
     )
 }
 """Group name -> its exact laws."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from redfuser.ir import Expr, Var
 from redfuser.rules.language import Condition, Fact, Law
-from redfuser.rules.real import RealEvaluator, Undefined, Value, by_table, difference
+from redfuser.rules.real import RealEvaluator, Undefined, Value, by_table, difference, precision
 
 DIGITS = 50
 EXACT = 1e-30
@@ -35,32 +35,36 @@ def check_rule(law: Law, *, samples: int = 60, seed: int = 0) -> Check:
     """Sample a rule at random numbers (zero, negative, equal, tiny and large ones among them) in 50-digit arithmetic.
 
     A side without a real value (1/0, log of 0) must make the other side undefined too: an equation that holds only
-    where one side is undefined would let the engine merge different numbers.
+    where one side is undefined would let the engine merge different numbers. A dependency that is a quotient
+    (`equals(old, a / b)`) is 0 where its divisor is, as in the loop.
     """
-    import mpmath
-
     rng = random.Random(f"{seed}:{law.name}")
     done = 0
-    with mpmath.workdps(DIGITS):
+    with precision(DIGITS):
         for _ in range(samples * 8):
-            sample = _draw(law, rng)
-            evaluator = RealEvaluator(by_table({Var(k): v for k, v in sample.items()}), rng.choice((1, 2, 3, 5)))
-            evaluator.length = _length(sample, evaluator.length)
-            if not _conditions_hold(law, evaluator):
+            sample = draw_sample(law, rng)
+            evaluator = evaluator_of(sample, rng)
+            if not conditions_hold(law, evaluator):
                 continue
             done += 1
-            if not _holds(law, evaluator):
-                return Check(False, done, {k: _readable(v) for k, v in sample.items()})
+            if not law_holds(law, evaluator):
+                return Check(False, done, {k: readable(v) for k, v in sample.items()})
             if done >= samples:
                 break
     return Check(done > 0, done)
+
+
+def evaluator_of(sample: Mapping[str, Value], rng: random.Random) -> RealEvaluator:
+    """Evaluates expressions over the variables of a sample; the length is drawn where no variable has one."""
+    return RealEvaluator(by_table({Var(k): v for k, v in sample.items()}), _length(sample, rng.choice((1, 2, 3, 5))))
 
 
 def _length(sample: Mapping[str, Value], default: int) -> int:
     return next((len(v) for v in sample.values() if isinstance(v, tuple)), default)
 
 
-def _readable(value: Value) -> Any:
+def readable(value: Value) -> Any:
+    """A value as plain numbers."""
     return [float(v) for v in value] if isinstance(value, tuple) else float(value)
 
 
@@ -68,7 +72,7 @@ def _kinds(law: Law, kind: str) -> frozenset[str]:
     return frozenset(a.name for c in law.conditions if c.kind == kind for a in c.args if isinstance(a, Var))
 
 
-def _draw(law: Law, rng: random.Random) -> dict[str, Value]:
+def draw_sample(law: Law, rng: random.Random) -> dict[str, Value]:
     """Random values of the variables; those that must be free, numbers or dependencies are scalars."""
     scalars = _kinds(law, "free") | _kinds(law, "number") | _kinds(law, "changes")
     vectors, exponents = _kinds(law, "varies"), _kinds(law, "exponent")
@@ -105,25 +109,41 @@ def _number(rng: random.Random, sign: str | None, pool: list[Any]) -> Any:
 
 
 def _solve(law: Law, sample: dict[str, Value]) -> None:
-    """Make conditions `equals(variable, expression)` and `at_most(a, b)` between variables true."""
-    for c in law.conditions:
+    """Make conditions `equals(variable, expression)` true, and `at_most` with a variable on either side."""
+    for c in (c for c in law.conditions if c.args):
         x = c.args[0]
         if c.kind == "equals" and isinstance(x, Var):
             try:
-                sample[x.name] = _evaluator(sample)(c.args[1])
+                sample[x.name] = _in_the_loop(_evaluator(sample))(c.args[1])
             except Undefined:
                 continue
-        elif c.kind == "at_most" and isinstance(x, Var) and isinstance(c.args[1], Var):
-            low, high = _evaluator(sample)(x), sample[c.args[1].name]
-            top = max(low) if isinstance(low, tuple) else low
-            sample[c.args[1].name] = tuple(max(top, h) for h in high) if isinstance(high, tuple) else max(top, high)
+        elif c.kind == "at_most" and isinstance(c.args[1], Var):
+            _push(sample, c.args[1].name, max, _evaluator(sample)(x))
+        elif c.kind == "at_most" and isinstance(x, Var):
+            _push(sample, x.name, min, _evaluator(sample)(c.args[1]))
+
+
+def _push(sample: dict[str, Value], name: str, further: Callable[..., Any], bound: Value) -> None:
+    """Move a variable beyond a bound, where it is not there yet."""
+    value = sample[name]
+    limit = further(bound) if isinstance(bound, tuple) else bound
+    sample[name] = tuple(further(limit, v) for v in value) if isinstance(value, tuple) else further(limit, value)
 
 
 def _evaluator(sample: Mapping[str, Value]) -> RealEvaluator:
     return RealEvaluator(by_table({Var(k): v for k, v in sample.items()}), _length(sample, 1))
 
 
-def _conditions_hold(law: Law, evaluate: RealEvaluator) -> bool:
+def _in_the_loop(evaluate: RealEvaluator) -> RealEvaluator:
+    """The same with 1/0 = 0: what a dependency is while nothing with weight was seen."""
+    total = RealEvaluator(evaluate.lookup, evaluate.length)
+    divide = total.ops["div"]
+    total.ops["div"] = lambda a, b: divide(a, b) if b != 0 else total.mp.mpf(0)
+    return total
+
+
+def conditions_hold(law: Law, evaluate: RealEvaluator) -> bool:
+    """Whether the sampled values meet all conditions."""
     try:
         return all(condition_holds(c, evaluate) for c in law.conditions)
     except Undefined:
@@ -132,7 +152,7 @@ def _conditions_hold(law: Law, evaluate: RealEvaluator) -> bool:
 
 def condition_holds(c: Condition, evaluate: RealEvaluator) -> bool:
     """Whether the sampled values meet a condition. Guides of the search hold by definition."""
-    values = [evaluate(a) for a in c.args]
+    values = [(_in_the_loop(evaluate) if c.kind == "equals" else evaluate)(a) for a in c.args]
     if c.kind == "free":
         return not isinstance(values[0], tuple)
     if c.kind == "equals":
@@ -147,7 +167,8 @@ def condition_holds(c: Condition, evaluate: RealEvaluator) -> bool:
     return True
 
 
-def _holds(law: Law, evaluate: RealEvaluator) -> bool:
+def law_holds(law: Law, evaluate: RealEvaluator) -> bool:
+    """Whether the sampled values obey the law, its conditions aside."""
     if isinstance(law, Fact):
         try:
             return condition_holds(law.conclusion, evaluate)
@@ -174,3 +195,9 @@ def _defined(e: Expr, evaluate: RealEvaluator) -> Value | None:
         return evaluate(e)
     except Undefined:
         return None
+
+
+def has_value(law: Law, evaluate: RealEvaluator) -> bool:
+    """Whether any side of a rule, or what a fact speaks of, has a real value."""
+    sides = law.conclusion.args if isinstance(law, Fact) else (law.left, law.right)
+    return any(_defined(e, evaluate) is not None for e in sides)

@@ -13,17 +13,19 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from redfuser.errors import RuleError
-from redfuser.ir import Cast, Const, Expr, Op, Reduce, Size, Var, op, select
-from redfuser.rules.language import PHASES, STREAM, Condition, Fact, Law, RuleSet
+from redfuser.ir import Cast, Const, Expr, Op, Part, Reduce, Size, Tuple, Var, op, select
+from redfuser.rules.language import ANY, STREAM
 
 UNARY = {"exp": "Exp", "exp2": "Exp2", "log": "Log", "log2": "Log2", "sqrt": "Sqrt", "abs": "Abs", "tanh": "Tanh",
          "sin": "Sin", "cos": "Cos"}
 BINARY = {"add": "Add", "mul": "Mul", "max": "Max2", "min": "Min2"}
 REDUCERS = {"sum": "Sum", "max": "MaxR", "min": "MinR"}
 RELATIONS = {"positive": "pos", "nonnegative": "nneg", "nonpositive": "npos", "nonzero": "nz", "at_most": "leq",
-             "changes": "changes"}
-REDUCTION_NODES = frozenset({*REDUCERS.values(), "Over"})
+             "changes": "changes", "last_resort": "resort"}
+BEST = {"topk": "Best", "bottomk": "Least"}
+"""Sorted lists of the k best elements: nodes with k. A single best element (argmax, argmin) has k = 0."""
+_SINGLE = {"argmax": "topk:0", "argmin": "bottomk:0"}
+REDUCTION_NODES = frozenset({*REDUCERS.values(), *BEST.values(), "Over"})
 
 
 def number(value: Fraction | int) -> str:
@@ -44,44 +46,7 @@ def _bigint(n: int) -> str:
 
 _ARITHMETIC = {"add": "+", "mul": "*", "div": "/"}
 ZERO, ONE, MINUS_ONE = number(0), number(1), number(-1)
-
-
-def _signature() -> str:
-    """Sorts, nodes and relations; the analysis `fv` (axes an expression depends on); cost hints.
-
-    `fv` merges by intersection: two equal expressions depend on no more than what both mention. A value that belongs
-    to the state after the chunk carries the pseudo-axis "@new".
-    """
-    unary, binary = [*UNARY.values(), "Inv"], list(BINARY.values())
-    nodes = ["(Num BigRat)", "(Leaf String Axes)", "(Cnt)", "(Pow E i64)", *(f"({n} E)" for n in unary),
-             *(f"({n} E E)" for n in binary), *(f"({n} E)" for n in REDUCERS.values()), "(Over String E)",
-             "(Red String String E)", "(Sel E E E)", "(F1 String E)", "(F2 String E E)"]
-    lines = ["(sort Axes (Set String))", f"(datatype E {' '.join(nodes)})",
-             *(f"(relation {r} ({'E E' if r in ('leq', 'changes') else 'E'}))" for r in RELATIONS.values()),
-             "(relation leafy (E))", "(relation negleaf (E))", "(relation given (E))",
-             "(function fv (E) Axes :merge (set-intersect old new))",
-             "(ruleset analysis)"]
-
-    def axes(pattern: str, premises: str, value: str) -> None:
-        lines.append(f'(rule ((= e {pattern}) {premises}) ((set (fv e) {value})) :ruleset analysis '
-                     f':name "axes-{len(lines)}")')
-
-    axes("(Num q)", "", "(set-empty)")
-    axes("(Cnt)", "", "(set-empty)")
-    axes("(Leaf s ax)", "", "ax")
-    for n in unary:
-        axes(f"({n} a)", "(= fa (fv a))", "fa")
-    axes("(Pow a k)", "(= fa (fv a))", "fa")
-    axes("(F1 s a)", "(= fa (fv a))", "fa")
-    for n in (*binary, "F2 s"):
-        axes(f"({n} a b)", "(= fa (fv a)) (= fb (fv b))", "(set-union fa fb)")
-    axes("(Sel a b c)", "(= fa (fv a)) (= fb (fv b)) (= fc (fv c))", "(set-union fa (set-union fb fc))")
-    for n in (*REDUCERS.values(), "Over s"):
-        axes(f"({n} a)", "(= fa (fv a))", f'(set-remove fa "{STREAM}")')
-    axes("(Red m ax a)", "(= fa (fv a))", "(set-remove fa ax)")
-    lines.append('(rule ((= e (Leaf s ax))) ((leafy e)) :ruleset analysis :name "leafy")')
-    lines.append(f'(rule ((= e (Mul {MINUS_ONE} b)) (leafy b)) ((negleaf e)) :ruleset analysis :name "negleaf")')
-    return "\n".join(lines)
+ZERO_BIGRAT = _bigrat(Fraction(0))
 
 
 LeafOf = Callable[[Expr], "tuple[str, frozenset[str]] | None"]
@@ -121,6 +86,14 @@ class Encoder:
             return self._reduce(e)
         if isinstance(e, Op):
             return self._op(e.fn, e.args)
+        if isinstance(e, Part):
+            place = "v_place" if e.axes == (ANY,) else f'"{e.axes[0] if e.axes else ""}"'
+            return f'(Part "{e.part}" {place} {self(e.body)})'
+        if isinstance(e, Tuple):
+            *first, last = map(self, e.args)
+            for text in reversed(first):
+                last = f"(Tup {text} {last})"
+            return last
         raise TypeError(f"{type(e).__name__} {e} has no text in the engine: it should be a leaf")
 
     def _constant(self, value: Any) -> str:
@@ -132,6 +105,9 @@ class Encoder:
         if e.axis != STREAM:
             return f'(Red "{e.monoid}" "{e.axis}" {self(e.body)})'
         node = REDUCERS.get(e.monoid)
+        kind, _, count = _SINGLE.get(e.monoid, e.monoid).partition(":")
+        if kind in BEST:
+            return f"({BEST[kind]} {'v_rank' if count == ANY else count} {self(e.body)})"
         return f"({node} {self(e.body)})" if node else f'(Over "{e.monoid}" {self(e.body)})'
 
     def _op(self, fn: str, args: tuple[Expr, ...]) -> str:
@@ -198,79 +174,17 @@ class Encoder:
         return None if None in parts else f"({_ARITHMETIC[e.fn]} {parts[0]} {parts[1]})"
 
 
-def _condition_text(c: Condition, encode: Encoder, k: int) -> str:
-    """The premise of condition number `k`; empty for kinds that only shape the pattern."""
-    x = c.args[0]
-    is_number = isinstance(x, Var) and x.name in encode.numbers
-    zero = _bigrat(Fraction(0))
-    if c.kind in ("free", "varies"):
-        test = "set-not-contains" if c.kind == "free" else "set-contains"
-        return f'(= t{k} {encode(x)}) (= s{k} (fv t{k})) ({test} s{k} "{STREAM}")'
-    if c.kind == "nontrivial":
-        return f"(= t{k} {encode(x)}) (= zero {ZERO}) (!= t{k} zero)"
-    if c.kind == "equals":
-        return f"(= {encode(x)} {encode(c.args[1])})"
-    if c.kind in ("number", "exponent"):
-        return ""
-    if is_number:
-        test = {"positive": ">", "nonnegative": ">=", "nonzero": "!=", "nonpositive": "<="}[c.kind]
-        return f"({test} v_{x.name} {zero})"  # type: ignore[attr-defined]
-    return f"({RELATIONS[c.kind]} {' '.join(map(encode, c.args))})"
-
-
-def _names(conditions: tuple[Condition, ...], kind: str) -> frozenset[str]:
-    return frozenset(a.name for c in conditions if c.kind == kind for a in c.args if isinstance(a, Var))
-
-
-def law_text(law: Law, ruleset: str) -> str:
-    """One law as egglog text, in its own ruleset."""
-    numbers, exponents = _names(law.conditions, "number"), _names(law.conditions, "exponent")
-    match = Encoder(numbers=numbers, exponents=exponents)
-    build = Encoder(numbers=numbers, exponents=exponents, fold=True)
-    premises = " ".join(_condition_text(c, match, k) for k, c in enumerate(law.conditions))
-    tail = f':ruleset {ruleset} :name "{law.name}"'
-    if isinstance(law, Fact):
-        relation = RELATIONS.get(law.conclusion.kind)
-        if relation is None or len(law.conclusion.args) != 1:
-            raise RuleError(f"fact {law.name}: the engine cannot conclude {law.conclusion}")
-        target = match(law.conclusion.args[0])
-        return f"(rule ((= e {target}) {premises}) (({relation} e)) {tail})"
-    right = build(law.right)
-    if isinstance(law.left, Var) and law.left.name not in numbers:
-        return f"(rule ({premises}) ((union {match(law.left)} {right})) {tail})"
-    if law.phase == "simplify":
-        return f"(rewrite {match(law.left)} {right} :subsume :when ({premises}) {tail})"
-    return f"(rule ((= e {match(law.left)}) {premises}) ((union e {right})) {tail})"
-
-
-def theory(rules: RuleSet) -> tuple[str, dict[str, str]]:
-    """Text of the whole theory, and law name -> its ruleset (one each, so that laws can be switched off)."""
-    rulesets = {law.name: f"law{i}" for i, law in enumerate(rules)}
-    lines = [_signature()]
-    for law in rules:
-        lines += [f"(ruleset {rulesets[law.name]})", law_text(law, rulesets[law.name])]
-    lines += [f"(let $zero {ZERO})", f"(let $one {ONE})", f"(let $minus-one {MINUS_ONE})"]
-    return "\n".join(lines), rulesets
-
-
-def combined(rules: RuleSet, rulesets: dict[str, str], keep: Callable[[Law], bool], prefix: str) -> str:
-    """Text that declares one combined ruleset `{prefix}-{phase}` per phase, of the laws that `keep` accepts."""
-    lines = []
-    for phase in PHASES:
-        members = [rulesets[law.name] for law in rules if law.phase == phase and keep(law)]
-        if phase == "fact":
-            members.append("analysis")
-        lines.append(f"(unstable-combined-ruleset {prefix}-{phase} {' '.join(members)})" if members
-                     else f"(ruleset {prefix}-{phase})")
-    return "\n".join(lines)
-
-
 Sexp = str | list[Any]
 _TOKEN = re.compile(r'"[^"]*"|[()]|[^\s()]+')
 
 
 def parse(text: str) -> Sexp:
     """Nested lists of one egglog term; strings keep their quotes."""
+    return parse_all(text)[0]
+
+
+def parse_all(text: str) -> list[Sexp]:
+    """The terms of a text, one after the other."""
     stack: list[list[Any]] = [[]]
     for token in _TOKEN.findall(text):
         if token == "(":
@@ -280,13 +194,14 @@ def parse(text: str) -> Sexp:
             stack[-1].append(done)
         else:
             stack[-1].append(token)
-    result: Sexp = stack[0][0]
-    return result
+    return stack[0]
 
 
 _UNARY_BACK = {node: fn for fn, node in UNARY.items()}
 _BINARY_BACK = {node: fn for fn, node in BINARY.items()}
 _REDUCE_BACK = {node: fn for fn, node in REDUCERS.items()}
+_BEST_BACK = {node: f"{fn}:" for fn, node in BEST.items()}
+_SINGLE_BACK = {coded: name for name, coded in _SINGLE.items()}
 
 
 def _integer(x: Sexp) -> int:
@@ -311,6 +226,16 @@ def decode(x: Sexp, leaf: Callable[[str], Expr]) -> Expr:
         return 1 / decode(args[0], leaf)
     if head in _REDUCE_BACK:
         return Reduce(_REDUCE_BACK[head], STREAM, decode(args[0], leaf))
+    if head in _BEST_BACK:
+        return Reduce(_SINGLE_BACK.get(_BEST_BACK[head] + args[0], _BEST_BACK[head] + args[0]), STREAM,
+                      decode(args[1], leaf))
+    if head == "Part":
+        place = args[1].strip('"')
+        axes = () if not place else (int(place) if place.isdecimal() else place,)
+        return Part(args[0].strip('"'), axes, decode(args[2], leaf))
+    if head == "Tup":
+        rest = decode(args[1], leaf)
+        return Tuple((decode(args[0], leaf), *(rest.args if isinstance(rest, Tuple) else (rest,))))
     if head == "Over":
         return Reduce(args[0].strip('"'), STREAM, decode(args[1], leaf))
     if head == "Red":

@@ -53,6 +53,24 @@ def max_of_distance(a: Expr, f: Expr) -> tuple[Expr, Expr]:
     return Max(abs(a + f)), op("max", Max(a) + f, -(Min(a) + f))
 
 
+@rule("exact", varying="a")
+def max_of_square(a: Expr) -> tuple[Expr, Expr]:
+    """max a^2 = (max |a|)^2"""
+    return Max(a**2), Max(abs(a)) ** 2
+
+
+@rule("exact", free_of="f", varying="a")
+def max_of_multiple(a: Expr, f: Expr) -> tuple[Expr, Expr]:
+    """max (a f) is reached where a is largest or smallest, by the sign of f"""
+    return Max(a * f), op("max", Max(a) * f, Min(a) * f)
+
+
+@rule("exact", free_of="f", varying="a")
+def min_of_multiple(a: Expr, f: Expr) -> tuple[Expr, Expr]:
+    """min (a f) is reached where a is largest or smallest, by the sign of f"""
+    return Min(a * f), op("min", Max(a) * f, Min(a) * f)
+
+
 @rule("exact", free_of="f", varying="a")
 def max_with(a: Expr, f: Expr) -> tuple[Expr, Expr]:
     """max over the stream of max(a, f) = max(max a, f)"""
@@ -82,5 +100,6 @@ MONOTONE = tuple(
                         (np.log2, (positive("a"),)), (np.sqrt, (nonnegative("a"),)))
 )
 
-RULES = (max_shift, min_shift, max_scale, min_scale, max_of_negative, min_of_negative, max_of_distance, max_with,
+RULES = (max_shift, min_shift, max_scale, min_scale, max_of_negative, min_of_negative, max_of_distance, max_of_square,
+         max_of_multiple, min_of_multiple, max_with,
          min_with, *MONOTONE)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from redfuser.errors import RuleError
-from redfuser.ir import Expr, Reduce, Var, walk, wrap
+from redfuser.ir import Expr, Part, Reduce, Var, walk, wrap
 
 STREAM = "@stream"
 """The name of the stream axis inside the engine and in patterns, whatever the cascade calls it."""
@@ -25,7 +25,7 @@ PHASES: tuple[Phase, ...] = ("fact", "simplify", "commute", "rewrite", "telescop
 
 KINDS: dict[str, int] = {
     "free": 1, "varies": 1, "positive": 1, "nonnegative": 1, "nonpositive": 1, "nonzero": 1, "number": 1,
-    "exponent": 1, "nontrivial": 1, "at_most": 2, "changes": 2, "equals": 2,
+    "exponent": 1, "nontrivial": 1, "nonunit": 1, "at_most": 2, "changes": 2, "equals": 2, "last_resort": 0,
 }
 """Condition kind -> how many expressions it speaks of."""
 
@@ -58,6 +58,11 @@ def varies(x: str | Expr) -> Condition:
 def nontrivial(x: str | Expr) -> Condition:
     """x is not known to be 0. A guide for the search: no law needs it to be true."""
     return _condition("nontrivial", x)
+
+
+def nonunit(x: str | Expr) -> Condition:
+    """x is not known to be 1. A guide for the search: no law needs it to be true."""
+    return _condition("nonunit", x)
 
 
 def positive(x: str | Expr) -> Condition:
@@ -95,6 +100,11 @@ def equals(x: str | Expr, y: str | Expr) -> Condition:
     return _condition("equals", x, y)
 
 
+def last_resort() -> Condition:
+    """No correction was found without the law. A guide for the search: no law needs it to be true."""
+    return _condition("last_resort")
+
+
 def number(x: str | Expr) -> Condition:
     """x is a literal number."""
     return _condition("number", x)
@@ -118,6 +128,20 @@ def Max(body: Any) -> Expr:
 def Min(body: Any) -> Expr:
     """Minimum over the stream."""
     return Reduce("min", STREAM, wrap(body))
+
+
+ANY = "*"
+"""In patterns: a list of any length, any place of a list (the same on both sides)."""
+
+
+def Best(body: Any, *, largest: bool = True) -> Expr:
+    """The best elements over the stream: a top-k of any length, or argmax (argmin, for small values)."""
+    return Reduce(f"{'topk' if largest else 'bottomk'}:{ANY}", STREAM, wrap(body))
+
+
+def part(name: str, value: Expr) -> Expr:
+    """A part ("value", "index") of the best elements, at any place."""
+    return Part(name, (ANY,), value)
 
 
 @dataclass(frozen=True)

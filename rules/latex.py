@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from redfuser.ir import Cast, Const, Expr, Idx, Load, New, Old, Op, Reduce, Ref, Size, Var
+from redfuser.ir import Cast, Const, Expr, Idx, Load, New, Old, Op, Part, Reduce, Ref, Size, Tuple, Var
 from redfuser.ir.show import show_number
 from redfuser.rules.language import STREAM
 
@@ -50,8 +50,13 @@ def latex(e: Expr, stream: str = "n") -> str:
         if isinstance(x, Cast):
             return rf"\mathrm{{{x.dtype}}}\left({go(x.body)}\right)"
         if isinstance(x, Reduce):
-            sign = _REDUCERS.get(x.monoid) or rf"\mathrm{{{x.monoid}}}"
+            sign = _REDUCERS.get(x.monoid) or _monoid(x.monoid)
             return _wrap(f"{sign}_{{{axis(x.axis)}}} {go(x.body, 2)}", 1, outer)
+        if isinstance(x, Part):
+            place = f"_{{{axis(str(x.axes[0]).removeprefix('@'))}}}" if x.axes else ""
+            return rf"\mathrm{{{x.part}}}{place}\left({go(x.body)}\right)"
+        if isinstance(x, Tuple):
+            return rf"\left({', '.join(map(go, x.args))}\right)"
         if isinstance(x, Op):
             return _op(x, outer)
         raise TypeError(f"no LaTeX for {type(x).__name__}")
@@ -81,6 +86,12 @@ def latex(e: Expr, stream: str = "n") -> str:
         return rf"{name}\left({', '.join(map(go, args))}\right)"
 
     return go(e)
+
+
+def _monoid(name: str) -> str:
+    """The sign of a monoid: the length of a sorted list is its index."""
+    kind, _, length = name.partition("#")[0].partition(":")
+    return rf"\mathrm{{{kind}}}" + (f"^{{{length}}}" if length else "")
 
 
 def _wrap(text: str, level: int, outer: int) -> str:

@@ -7,10 +7,12 @@ from math import comb
 import numpy as np
 
 from redfuser.ir import Expr
-from redfuser.rules.language import Rule, exponent, nonnegative, nonpositive, nonzero, rule
+from redfuser.rules.language import Rule, exponent, last_resort, nonnegative, nonpositive, nonzero, positive, rule
 
 MAX_POWER = 7
 """Largest exponent that has a binomial rule."""
+MAX_EXPANSION = 3
+"""Largest exponent of a sum of two varying terms that is expanded."""
 
 
 @rule("exact")
@@ -43,10 +45,22 @@ def raise_power_right(a: Expr, k: Expr) -> tuple[Expr, Expr]:
     return a**k * a, a ** (k + 1)
 
 
+@rule("exact", phase="simplify", where=[nonzero("a")])
+def square_over_base(a: Expr) -> tuple[Expr, Expr]:
+    """a^2 / a = a for a != 0"""
+    return a**2 * (1 / a), a
+
+
 @rule("exact", free_of="f", varying="a", where=[exponent("k")])
 def power_of_product(a: Expr, f: Expr, k: Expr) -> tuple[Expr, Expr]:
     """(a f)^k = a^k f^k"""
     return (a * f) ** k, a**k * f**k
+
+
+@rule("exact", free_of="f", varying="a", where=[positive("a"), positive("f")])
+def real_power_of_product(a: Expr, f: Expr, p: Expr) -> tuple[Expr, Expr]:
+    """(a f)^p = a^p f^p for a, f > 0 and any real p"""
+    return (a * f) ** p, a**p * f**p
 
 
 @rule("exact", free_of="f", varying="a", where=[nonnegative("a"), nonnegative("f")])
@@ -96,6 +110,22 @@ def binomial(k: int) -> Rule:
     return rule("exact", free_of="f", varying="a", phase="expand", name=f"binomial-{k}", group="powers")(law)
 
 
-RULES = (inverse_product, inverse_inverse, square, raise_power, raise_power_right, power_of_product, root_of_product,
-         abs_of_product, abs_of_nonnegative, abs_of_nonpositive, square_of_abs,
-         *(binomial(k) for k in range(2, MAX_POWER + 1)))
+def expansion(k: int) -> Rule:
+    """(a + b f)^k by the binomial theorem for varying a and b: as many sums as the expansion has terms."""
+
+    def law(a: Expr, b: Expr, f: Expr) -> tuple[Expr, Expr]:
+        terms = b**k * f**k
+        for j in range(1, k):
+            terms = (_power(a, j) * _power(b, k - j)) * (comb(k, j) * _power(f, k - j)) + terms
+        return (a + b * f) ** k, a**k + terms
+
+    law.__doc__ = f"(a + b f)^{k} = sum of a^j b^({k} - j) f^({k} - j) times the binomial coefficient ({k} over j)"
+    return rule("exact", free_of="f", varying="a b", phase="expand", name=f"expansion-{k}", group="powers",
+                where=[last_resort()])(law)
+
+
+RULES = (
+    inverse_product, inverse_inverse, square, raise_power, raise_power_right, square_over_base, power_of_product,
+    real_power_of_product, root_of_product, abs_of_product, abs_of_nonnegative, abs_of_nonpositive, square_of_abs,
+    *(binomial(k) for k in range(2, MAX_POWER + 1)), *(expansion(k) for k in range(2, MAX_EXPANSION + 1)),
+)

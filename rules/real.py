@@ -9,12 +9,19 @@ are, so that e^(x - max x) of a masked x is 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial, reduce
 from typing import Any
 
 import numpy as np
 
-from redfuser.ir import Cast, Const, Expr, Op, Reduce, Size
+from redfuser.ir import Cast, Const, Expr, Op, Part, PartsMonoid, Reduce, Size, Tuple, Var, find_parts
+from redfuser.ir.interpret import at_place
+from redfuser.ir.monoids import left, right
+from redfuser.rules.language import ANY
 
 Value = Any
 """An mpmath number (or bool), or a tuple of them along the stream."""
@@ -23,6 +30,18 @@ Value = Any
 class Undefined(ArithmeticError):
     """The expression has no real value here: 1/0, log of a number <= 0, root of a negative one. Or none that could be
     computed in time: exponentials of huge numbers."""
+
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextmanager
+def precision(digits: int) -> Iterator[None]:
+    """Arithmetic of mpmath with this many digits. Its precision belongs to the process, so threads take turns."""
+    import mpmath
+
+    with _ONE_AT_A_TIME, mpmath.workdps(digits):
+        yield
 
 
 LARGEST_EXPONENT = 10**5
@@ -35,7 +54,8 @@ def _context() -> Any:
     return mpmath.mp
 
 
-def _scalar_ops(mp: Any) -> dict[str, Callable[..., Any]]:
+@cache
+def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
     def sub(a: Any, b: Any) -> Any:
         return a if mp.isinf(b) and a == b else a - b
 
@@ -92,17 +112,20 @@ class RealEvaluator:
 
     lookup    the value of a unit (load, ref, old, new, pattern variable), None for anything else
     length    number of elements of the stream
+    start     position of the first of them
     rounding  False: casts and rint are the identity (for laws that hold up to rounding)
     """
 
-    def __init__(self, lookup: Callable[[Expr], Value | None], length: int, rounding: bool = True) -> None:
+    def __init__(self, lookup: Callable[[Expr], Value | None], length: int, rounding: bool = True,
+                 start: int = 0) -> None:
         self.mp = _context()
-        self.ops = _scalar_ops(self.mp)
+        self.ops = dict(_scalar_ops(self.mp))
         if not rounding:
             self.ops["rint"] = lambda a: a
         self.rounding = rounding
         self.lookup = lookup
         self.length = length
+        self.start = start
         self.memo: dict[Expr, Value] = {}
 
     def __call__(self, e: Expr) -> Value:
@@ -124,7 +147,11 @@ class RealEvaluator:
         if isinstance(e, Op):
             return self._map(self.ops[e.fn], *(self(a) for a in e.args))
         if isinstance(e, Reduce):
-            return self.reduce(e.monoid, self(e.body))
+            return self.reduce(self._sampled(e.monoid), self(e.body))
+        if isinstance(e, Part):
+            return self._part(e)
+        if isinstance(e, Tuple):
+            return Elements(tuple(self(x) for x in e.args))
         raise TypeError(f"{type(e).__name__} {e} has no real value")
 
     def _constant(self, value: Any) -> Value:
@@ -145,12 +172,34 @@ class RealEvaluator:
             return f(*args)
         return tuple(f(*(a[i] if isinstance(a, tuple) else a for a in args)) for i in range(lengths[0]))
 
+    def whole(self, monoid: str, e: Expr) -> Value:
+        """A value of a reduction: when a `Tuple` defines it, part by part and place by place."""
+        found = find_parts(monoid)
+        if found is None or not isinstance(e, Tuple):
+            return self(e)
+        places = range(found.rank or 1)
+        return Parts({p: tuple(self(at_place(x, r)) for r in places) for p, x in zip(found.parts, e.args, strict=True)})
+
+    def _sampled(self, monoid: str) -> str:
+        """The monoid that a pattern stands for in this sample: lists no longer than the stream."""
+        return monoid.replace(ANY, "2" if self.length > 1 else "1")
+
+    def _part(self, e: Part) -> Value:
+        """A part of a value. Axes do not exist here: a place of a list is as good as any other."""
+        places = self(e.body).parts[e.part]
+        place = e.axes[0] if e.axes else 0
+        return places[place if isinstance(place, int) else self.length // 2 % len(places)]
+
     def elements(self, value: Value) -> tuple[Any, ...]:
         """One value per element of the stream."""
         return value if isinstance(value, tuple) else (value,) * self.length
 
     def reduce(self, monoid: str, value: Value) -> Value:
         """The reduction of one value per element over the stream."""
+        parts = find_parts(monoid)
+        if parts is not None:
+            args = value.args if isinstance(value, Elements) else (value,)
+            return self.reduce_parts(parts, [self.elements(a) for a in args])
         items = self.elements(value)
         if monoid == "sum":
             return self.mp.fsum(items)
@@ -163,10 +212,61 @@ class RealEvaluator:
         return max(items) if monoid == "max" else min(items)
 
 
+    def reduce_parts(self, monoid: PartsMonoid, elements: Sequence[tuple[Any, ...]]) -> Parts:
+        """The reduction by a monoid with several parts; positions count from `start`."""
+        if monoid.largest is not None:
+            elements = [elements[0], tuple(self.mp.mpf(self.start + i) for i in range(self.length))]
+        states = [Parts({p: (x,) for p, x in zip(monoid.parts, element, strict=True)})
+                  for element in zip(*elements, strict=True)]
+        return self.combine_parts(monoid, states)
+
+    def combine_parts(self, monoid: PartsMonoid, states: Sequence[Parts]) -> Parts:
+        """Values with several parts in one, in order."""
+        nothing = Parts({p: (self.mp.mpf(x),) * (monoid.rank or 1)
+                         for p, x in zip(monoid.parts, monoid.identity, strict=True)})
+        if monoid.rank is not None:
+            return self._best(monoid, [*states, nothing])
+        return reduce(partial(self.pair, monoid), states, nothing)
+
+    def pair(self, monoid: PartsMonoid, a: Parts, b: Parts) -> Parts:
+        """Two values in one, `a` the earlier."""
+        given: dict[Expr, Any] = {Var(left(p)): a.parts[p][0] for p in monoid.parts}
+        given |= {Var(right(p)): b.parts[p][0] for p in monoid.parts}
+        evaluate = RealEvaluator(by_table(given), 1)
+        return Parts({p: (evaluate(e),) for p, e in zip(monoid.parts, monoid.combine, strict=True)})
+
+    def _best(self, monoid: PartsMonoid, lists: Sequence[Parts]) -> Parts:
+        value, index = monoid.parts
+        places = [x for s in lists for x in zip(s.parts[value], s.parts[index], strict=True)]
+        places.sort(key=lambda x: (x[1] < 0, -x[0] if monoid.largest else x[0], x[1]))
+        kept = places[: monoid.rank]
+        return Parts({value: tuple(v for v, _ in kept), index: tuple(i for _, i in kept)})
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A value with several parts: for each its numbers, one per place of a sorted list."""
+
+    parts: Mapping[str, tuple[Any, ...]]
+
+    def first(self, count: int) -> Parts:
+        """The first places."""
+        return Parts({p: places[:count] for p, places in self.parts.items()})
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The elements of a stream of values with several parts, part by part."""
+
+    args: tuple[Value, ...]
+
+
 def difference(a: Value, b: Value) -> Any:
     """Largest |a - b| relative to 1 + |a| + |b|, over the elements."""
     mp = _context()
     worst = mp.mpf(0)
+    if isinstance(a, Parts):
+        return max(difference(a.parts[p], b.parts[p]) for p in a.parts)
     for x, y in zip(*_paired(a, b), strict=True):
         if x == y:
             continue

@@ -18,6 +18,18 @@ def round_rescaled(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
     return np.rint(a * new), np.rint(a * old) * (new / old)
 
 
+@rule("approximate", tolerance=1.0, varying="a", phase="telescope", where=[changes("old", "new"), nonzero("old")])
+def round_rescaled_quotient(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
+    """round(a / new) is about round(a / old) old / new"""
+    return np.rint(a / new), np.rint(a / old) * (old / new)
+
+
+@rule("approximate", tolerance=1.0, free_of="f", varying="a")
+def round_shifted(a: Expr, f: Expr) -> tuple[Expr, Expr]:
+    """round(a + f) is about round(a) + f: the zero point of an asymmetric quantisation leaves the rounding"""
+    return np.rint(a + f), np.rint(a) + f
+
+
 def _cast_rescaled(dtype: str, tolerance: float) -> Rule:
     def law(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
         return Cast(dtype, a * new), Cast(dtype, a * old) * (new / old)
@@ -27,4 +39,5 @@ def _cast_rescaled(dtype: str, tolerance: float) -> Rule:
                 group="requantize", where=[changes("old", "new"), nonzero("old")])(law)
 
 
-RULES = (round_rescaled, _cast_rescaled("float16", 2**-9), _cast_rescaled("float32", 2**-22))
+RULES = (round_rescaled, round_rescaled_quotient, round_shifted, _cast_rescaled("float16", 2**-9),
+         _cast_rescaled("float32", 2**-22))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from redfuser.ir import Expr
-from redfuser.rules.language import rule
+from redfuser.rules.language import last_resort, rule
 
 
 @rule("exact", free_of="f", varying="a")
@@ -20,4 +20,10 @@ def cosine_of_sum(a: Expr, f: Expr) -> tuple[Expr, Expr]:
     return np.cos(a + f), np.cos(a) * np.cos(f) - np.sin(a) * np.sin(f)
 
 
-RULES = (sine_of_sum, cosine_of_sum)
+@rule("exact", varying="a", where=[last_resort()])
+def square_of_sine(a: Expr) -> tuple[Expr, Expr]:
+    """sin(a)^2 = 1/2 - cos(2 a) / 2"""
+    return np.sin(a) ** 2, 0.5 + -0.5 * np.cos(2 * a)
+
+
+RULES = (sine_of_sum, cosine_of_sum, square_of_sine)

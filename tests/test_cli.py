@@ -130,6 +130,42 @@ def test_arguments_are_found_by_name(file: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["name"] == "scaled"
 
 
+def test_explain_predicts_for_a_device(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["explain", f"{file}:softmax", "-a", "x=1024x4096:float32", "--json"]
+    assert main([*arguments, "--device", "h100"]) == 0
+    (on_gpu,) = json.loads(capsys.readouterr().out)["cascades"]
+    assert on_gpu["prediction"]["device"] == "h100"
+    assert on_gpu["prediction"]["bound"] == "memory"
+    assert main([*arguments, "--device", "avx2"]) == 0
+    (on_cpu,) = json.loads(capsys.readouterr().out)["cascades"]
+    assert on_cpu["prediction"]["seconds"] > on_gpu["prediction"]["seconds"]
+    assert "frontier" not in on_cpu
+    assert on_cpu["timeline"]
+    assert main([*arguments, "--device", "abacus"]) == 1
+    assert "use a10, a100" in capsys.readouterr().err
+
+
+def test_explain_shows_the_frontier(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["explain", f"{file}:softmax", "-a", "x=64x1000:float32", "--frontier", "--device", "avx2"]
+    assert main([*arguments, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["cascades"]
+    points = {p["name"]: p for p in found["frontier"]["points"]}
+    assert points["stable"]["error"] <= 1
+    assert points["base sums"]["error"] is None  # e^10000
+    assert found["frontier"]["choice"]["stable"]["name"] == "stable"
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "<- stable" in text
+    assert "predicted    avx2:" in text
+
+
+def test_a_function_keeps_its_own_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def f(x, frontier):\n    return (x * frontier).sum(-1)\n")
+    assert main(["explain", f"{own}:f", "-a", "x=4x8:float32", "-a", "frontier=2.0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "f"
+
+
 def test_source_is_c(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["source", f"{file}:softmax", "--arg", "x=4x8:float32"]
     assert main(arguments) == 0

@@ -13,6 +13,7 @@ from redfuser.codegen.c.scalars import Scalars, bare
 from redfuser.codegen.c.sweep import SweepPrinter, reduction_type
 from redfuser.codegen.c.target import CTarget
 from redfuser.codegen.c.types import BOOL, F32, F64, INT, ITEMSIZE, SCALAR, Types, storage
+from redfuser.codegen.names import RESERVED
 from redfuser.codegen.nodes import (
     At,
     Buf,
@@ -28,6 +29,7 @@ from redfuser.codegen.nodes import (
     Stmt,
     Sweep,
 )
+from redfuser.codegen.passes.bodies import lane_expressions
 from redfuser.errors import CheckError
 from redfuser.ir import Const, Expr, op, walk
 
@@ -352,7 +354,8 @@ def _expressions(s: Stmt) -> list[Expr]:
     if isinstance(s, If):
         return [s.condition]
     if isinstance(s, Sweep):
-        return [s.lo, s.hi, *(r.expr for r in s.reds), *(x for p in s.puts for x in (p.cell, p.expr))]
+        lists = [x for i in s.inserts for x in (i.keys, i.indices)]
+        return [s.lo, s.hi, *lane_expressions(s), *(p.cell for p in s.puts), *lists]
     return []
 
 
@@ -369,7 +372,7 @@ def _registers(body: Iterable[Stmt]) -> set[Buf]:
 
 def _variable_types(compute: str, loop: For) -> dict[str, str]:
     """Variable name -> expression type, for all variables of a phase."""
-    kinds = dict.fromkeys((loop.var, "i_", "j_", "k_", "l_", "c_"), INT)
+    kinds = dict.fromkeys((loop.var, *RESERVED), INT)
     for s in _flat(loop.body):
         if isinstance(s, For):
             kinds[s.var] = INT
@@ -380,4 +383,7 @@ def _variable_types(compute: str, loop: For) -> dict[str, str]:
         elif isinstance(s, Sweep):
             kinds[s.var] = INT
             kinds |= {r.name: reduction_type(r.monoid, compute) for r in s.reds}
+            for f in s.folds:
+                for names in (f.names, f.left, f.right):
+                    kinds |= {n: _scalar_kind(d) for n, d in zip(names, f.dtypes, strict=True)}
     return kinds

@@ -15,7 +15,7 @@ from redfuser.codegen.c.scalars import Scalars, bare, integer_power, power_text,
 from redfuser.codegen.c.types import BOOL, INT, Text, is_real
 from redfuser.codegen.nodes import At
 from redfuser.errors import CheckError
-from redfuser.ir import OPS, Cast, Const, Expr, Op, children, op
+from redfuser.ir import OPS, Cast, Const, Expr, Op, Var, children, op, walk
 
 VECTOR = {"real": "vec", "mask": "ints", "int": "ints", "long": "longs"}
 """Lane kind -> C vector type."""
@@ -83,6 +83,7 @@ class Lanes:
     position  lanes before lane 0 since the start of the sweep
     left      text of the number of live lanes in a partial vector, None for a full one
     uses      how often a subexpression occurs in the sweep: shared ones get a name
+    bound     variables besides `var` that differ from lane to lane; `memo` holds their vectors
     """
 
     ctx: Context
@@ -94,6 +95,7 @@ class Lanes:
     cells: Mapping[At, Cell]
     uses: Mapping[Expr, int]
     memo: dict[Expr, str] = field(default_factory=dict)
+    bound: frozenset[str] = frozenset()
 
     # ---- kinds
 
@@ -130,7 +132,7 @@ class Lanes:
 
     def value(self, e: Expr, kind: str) -> str:
         """C text of a vector of `e`, converted to a lane kind."""
-        if not mentions(e, self.var) and e not in self.memo:
+        if not (mentions(e, self.var) or self._reads_bound(e) or e in self.memo):
             return self._broadcast(e, kind)
         if kind == "real" and self.ctx.types.of(e) == INT:
             c = self._affine(e)
@@ -192,9 +194,12 @@ class Lanes:
 
     # ---- integers that follow the lane number
 
+    def _reads_bound(self, e: Expr) -> bool:
+        return bool(self.bound) and any(isinstance(x, Var) and x.name in self.bound for x in walk(e))
+
     def _affine(self, e: Expr) -> int | None:
         """The constant by which an integer expression grows per lane, if there is one."""
-        c = coefficient(e, self.var)
+        c = None if self._reads_bound(e) else coefficient(e, self.var)
         return int(c.value) if isinstance(c, Const) and abs(float(c.value)) < 1 << 20 else None
 
     def _lane0(self, e: Expr) -> str:

@@ -17,7 +17,10 @@ _LOCALS = frozenset(
 )
 """Names that the printer gives to its own variables, fields and parameters."""
 
-_TEMPORARY = re.compile(r"(ptr|step|val|fix|far|acc|nans|first|mm|phase|sum|a|b|c|n|x|w)\d+(_\d+)?$")
+_TEMPORARY = re.compile(
+    r"(ptr|step|val|fix|far|acc|nans|first|mm|phase|sum|last|slot|bits|list|from|best|odd|before|numbers|a|b|c|n|x|w)"
+    r"\d+(_\d+)?$"
+)
 """Numbered names of the printer."""
 
 

@@ -167,6 +167,78 @@ INLINE nan_lanes unordered(vec a, vec b) { return (a != a) | (b != b); }
 INLINE int any_nan(nan_lanes f) { return any_lane(f); }
 #endif
 
+/*section lane_bits */
+/* One bit per lane of a mask, lane 0 lowest. */
+#if VECTOR_BYTES == 64 && defined(__AVX512DQ__) && REAL_BITS == 32
+typedef int test_lanes __attribute__((vector_size(64)));
+INLINE unsigned lane_bits(ints m) { return (unsigned short)__builtin_ia32_cvtd2mask512((test_lanes)m); }
+#elif VECTOR_BYTES == 64 && defined(__AVX512DQ__) && REAL_BITS == 64
+typedef long long test_lanes __attribute__((vector_size(64)));
+INLINE unsigned lane_bits(ints m) { return (unsigned char)__builtin_ia32_cvtq2mask512((test_lanes)m); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 32
+INLINE unsigned lane_bits(ints m) { return (unsigned)__builtin_ia32_movmskps256((vec)m); }
+#elif VECTOR_BYTES == 32 && defined(__AVX__) && REAL_BITS == 64
+INLINE unsigned lane_bits(ints m) { return (unsigned)__builtin_ia32_movmskpd256((vec)m); }
+#elif VECTOR_BYTES == 16 && defined(__SSE2__) && REAL_BITS == 32
+INLINE unsigned lane_bits(ints m) { return (unsigned)__builtin_ia32_movmskps((vec)m); }
+#elif VECTOR_BYTES == 16 && defined(__SSE2__) && REAL_BITS == 64
+INLINE unsigned lane_bits(ints m) { return (unsigned)__builtin_ia32_movmskpd((vec)m); }
+#else
+INLINE unsigned lane_bits(ints m) {
+  unsigned bits = 0;
+  for (int i = 0; i < LANES; i++) bits |= (unsigned)(m[i] & 1) << i;
+  return bits;
+}
+#endif
+
+/* ---- sorted lists of (key, index) pairs, best first; an index below 0 marks an empty place ---- */
+/*section NOWHERE */
+#define NOWHERE ((lane_int)1 << (REAL_BITS - 1)) /* number of an empty place */
+/*section list_numbers */
+/* The numbers of what is in a list: -1 - place. */
+INLINE ints list_numbers(const int64_t *indices, int first, int n) {
+  ints r = splat_int(-1 - first) - IOTA;
+  for (int i = 0; i < n; i++) r[i] = indices[first + i] < 0 ? NOWHERE : r[i];
+  return r;
+}
+/*section store_numbers */
+typedef lane_int number_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+INLINE void store_numbers(lane_int *p, ints x) { *(number_memory *)p = x; }
+/*section behind_largest */
+/* Places that come after a new element: smaller keys, empty places, and all numbers where it is NaN. */
+INLINE ints behind_largest(vec x, vec keys, ints numbers) {
+  return (x > keys) | (numbers == splat_int(NOWHERE)) | ((x != x) & (keys == keys));
+}
+/*section behind_smallest */
+INLINE ints behind_smallest(vec x, vec keys, ints numbers) {
+  return (x < keys) | (numbers == splat_int(NOWHERE)) | ((x != x) & (keys == keys));
+}
+/*section last_key */
+/* What an element must beat to enter: the last key, or NaN, which stops nothing, while that place is empty. */
+INLINE real last_key(const real *keys, const int64_t *indices, int length) {
+  return indices[length - 1] < 0 ? NOT_A_NUMBER : keys[length - 1];
+}
+/*section insert_largest */
+static inline __attribute__((unused)) int before_largest(real key, real other, int64_t place) {
+  return place < 0 || key > other || (key != key && other == other);
+}
+static __attribute__((unused)) void insert_largest(real *keys, int64_t *indices, int length, real key, int64_t index) {
+  int z = length - 1;
+  if (index < 0 || !before_largest(key, keys[z], indices[z])) return;
+  for (; z > 0 && before_largest(key, keys[z - 1], indices[z - 1]); z--) keys[z] = keys[z - 1], indices[z] = indices[z - 1];
+  keys[z] = key, indices[z] = index;
+}
+/*section insert_smallest */
+static inline __attribute__((unused)) int before_smallest(real key, real other, int64_t place) {
+  return place < 0 || key < other || (key != key && other == other);
+}
+static __attribute__((unused)) void insert_smallest(real *keys, int64_t *indices, int length, real key, int64_t index) {
+  int z = length - 1;
+  if (index < 0 || !before_smallest(key, keys[z], indices[z])) return;
+  for (; z > 0 && before_smallest(key, keys[z - 1], indices[z - 1]); z--) keys[z] = keys[z - 1], indices[z] = indices[z - 1];
+  keys[z] = key, indices[z] = index;
+}
+
 /* ---- elementary functions ---- */
 /*section SIGN_BIT */
 #if REAL_BITS == 32

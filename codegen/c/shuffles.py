@@ -104,6 +104,7 @@ def lane_functions(lanes: int, bits: int) -> dict[str, str]:
     count = ", ".join(map(str, range(lanes)))
     table = {
         "IOTA": f"#define IOTA ((ints){{{count}}})",
+        "SHIFT_LANES": f"#define SHIFT_LANES(a, b) SHUFFLE(a, b, {_indices(lanes, lambda i: lanes - 1 + i)})",
         "IOTA_LONG": f"#define IOTA_LONG ((longs){{{count}}})",
         "any_lane": _fold("any_lane", lanes, "ints", "int", "a | b").replace(
             "return a[0]", "return a[0] != 0"

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from redfuser.codegen.c.address import mentions
 from redfuser.codegen.c.context import Context
+from redfuser.codegen.c.folds import FoldPrinter, declare_results
 from redfuser.codegen.c.lanes import VECTOR, Cell, Lanes, count_uses
+from redfuser.codegen.c.lists import InsertPrinter
 from redfuser.codegen.c.scalars import Scalars, bare, replace_var
 from redfuser.codegen.c.types import BOOL, ITEMSIZE, SCALAR, Text, literal, storage
 from redfuser.codegen.nodes import At, Put, Red, Sweep
+from redfuser.codegen.passes.bodies import map_lanes, written_buffers
 from redfuser.errors import CheckError
 from redfuser.ir import MONOIDS, Const, Expr, Op, Size, Var, children, op, walk, with_children
 
@@ -56,9 +59,11 @@ class SweepPrinter:
         self.sweep = sweep
         self.scalars = Scalars(ctx)
         self.cells: dict[At, Cell] = {}
-        self.reds: list[Red] = []
-        self.puts: list[Put] = []
+        self.reds: tuple[Red, ...] = ()
+        self.puts: tuple[Put, ...] = ()
         self.accumulators: list[_Accumulator] = []
+        self.folds: list[FoldPrinter] = []
+        self.inserts: list[InsertPrinter] = []
         self.count: int | None = _constant_count(sweep)
         self.start: str = "0"
 
@@ -67,11 +72,17 @@ class SweepPrinter:
         ctx = self.ctx
         for red in self.sweep.reds:
             ctx.out.line(f"{SCALAR[self._result(red)]} {self._name(red)};")
+        for fold in self.sweep.folds:
+            declare_results(ctx, fold)
         with ctx.out.block():
             self._prepare()
             self._loops()
             for accumulator in self.accumulators:
                 self._finish(accumulator)
+            for gathered in self.folds:
+                gathered.finish()
+            for insert in self.inserts:
+                insert.finish(self.start)
 
     def _name(self, red: Red) -> str:
         return self.ctx.names.get("variable", red.name)
@@ -86,10 +97,12 @@ class SweepPrinter:
         self.start = self._start()
         if self.count is None:
             out.line(f"const int64_t count = {bare(self.scalars.integer(op('sub', s.hi, s.lo)))};")
-        stored = frozenset(p.cell.buf.name for p in s.puts)
+        stored = frozenset(b.name for b in written_buffers(s))
         fixed: dict[Expr, Text] = {}
-        self.reds = [Red(r.name, r.monoid, self._hoist(r.expr, stored, fixed)) for r in s.reds]
-        self.puts = [Put(p.cell, self._hoist(p.expr, stored, fixed), p.stream) for p in s.puts]
+        hoisted = map_lanes(s, lambda e: self._hoist(e, stored, fixed))
+        self.reds, self.puts = hoisted.reds, hoisted.puts
+        self.folds = [FoldPrinter(self.ctx, self.scalars, f, self._copies()) for f in hoisted.folds]
+        self.inserts = [InsertPrinter(self.ctx, self.scalars, s.var, i) for i in hoisted.inserts]
         written = {p.cell for p in self.puts}
         for cell in dict.fromkeys(
             [*(x for e in self._roots() for x in walk(e) if isinstance(x, At)), *written]
@@ -97,9 +110,16 @@ class SweepPrinter:
             self._walk_cell(cell, cell in written)
         for red in self.reds:
             self._start_accumulator(red)
+        for fold in self.folds:
+            fold.start()
+        for insert in self.inserts:
+            insert.start()
 
     def _roots(self) -> list[Expr]:
-        return [p.expr for p in self.puts] + [r.expr for r in self.reds]
+        """What is computed in vectors: indices of insertions are computed for single lanes."""
+        inserted = [i.node.key for i in self.inserts]
+        return [*(p.expr for p in self.puts), *(r.expr for r in self.reds),
+                *(e for f in self.folds for e in f.node.elements), *inserted]
 
     def _start(self) -> str:
         """Text of the first value of the sweep variable."""
@@ -243,6 +263,7 @@ class SweepPrinter:
         """`copies` vectors: all stores, then all reductions, of each in turn."""
         uses = count_uses(self._roots())
         values: list[list[str]] = []
+        keys: list[list[str]] = []
         for copy in range(copies):
             position = f"at + {copy * self.ctx.lanes}" if copy else "at"
             start = position if self.start == "0" else f"{self.start} + {position}"
@@ -250,6 +271,11 @@ class SweepPrinter:
             for put in self.puts:
                 self._store(lanes, put, put.cell == streamed)
             values.append([self._accumulate(lanes, a, copy) for a in self.accumulators])
+            for fold in self.folds:
+                fold.step(lanes, copy)
+            keys.append([insert.key(lanes) for insert in self.inserts])
+        for i, insert in enumerate(self.inserts):
+            insert.step([k[i] for k in keys], self.start, "at", left)
         for i, a in enumerate(self.accumulators):
             if a.nans is not None:
                 column = [v[i] for v in values]

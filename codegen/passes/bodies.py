@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from redfuser.codegen.nodes import At, For, If, LetInt, LetScalar, MatMul, Pack, Set, Stmt, Sweep
+from redfuser.codegen.nodes import At, Buf, For, If, LetInt, LetScalar, MatMul, Pack, Set, Stmt, Sweep
 from redfuser.ir import Expr, Var, children, walk
 
 Body = tuple[Stmt, ...]
@@ -29,10 +29,11 @@ def expressions(s: Stmt) -> Iterator[Expr]:
         yield from s.cell.idx
     elif isinstance(s, Sweep):
         yield from (s.lo, s.hi)
-        yield from (r.expr for r in s.reds)
+        yield from lane_expressions(s)
         for p in s.puts:
-            yield p.expr
             yield from p.cell.idx
+        for i in s.inserts:
+            yield from (*i.keys.idx, *i.indices.idx)
         for cell in s.ahead:
             yield from cell.idx
     elif isinstance(s, MatMul):
@@ -46,9 +47,29 @@ def expressions(s: Stmt) -> Iterator[Expr]:
 
 
 def lane_expressions(s: Sweep) -> Iterator[Expr]:
-    """What a sweep computes per lane: stored values, then reduced ones."""
+    """What a sweep computes per lane: stored values, then reduced, folded and inserted ones."""
     yield from (p.expr for p in s.puts)
     yield from (r.expr for r in s.reds)
+    for fold in s.folds:
+        yield from fold.elements
+    for insert in s.inserts:
+        yield from (insert.key, insert.index)
+
+
+def map_lanes(s: Sweep, f: Callable[[Expr], Expr]) -> Sweep:
+    """Apply `f` to everything the sweep computes per lane."""
+    return replace(
+        s,
+        puts=tuple(replace(p, expr=f(p.expr)) for p in s.puts),
+        reds=tuple(replace(r, expr=f(r.expr)) for r in s.reds),
+        folds=tuple(replace(x, elements=tuple(map(f, x.elements))) for x in s.folds),
+        inserts=tuple(replace(i, key=f(i.key), index=f(i.index)) for i in s.inserts),
+    )
+
+
+def written_buffers(s: Sweep) -> set[Buf]:
+    """Buffers that the sweep changes."""
+    return {p.cell.buf for p in s.puts} | {b for i in s.inserts for b in (i.keys.buf, i.indices.buf)}
 
 
 def nested(body: Body) -> Iterator[Stmt]:

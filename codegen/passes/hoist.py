@@ -6,12 +6,12 @@ equal terms keep equal names and can be shared later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from redfuser.codegen.kinds import BOOL, INT, kind_of
 from redfuser.codegen.names import Names
-from redfuser.codegen.nodes import At, LetInt, LetScalar, Put, Red, Stmt, Sweep
-from redfuser.codegen.passes.bodies import Body, depends_on, map_bodies, reads_mutable
+from redfuser.codegen.nodes import At, LetInt, LetScalar, Stmt, Sweep
+from redfuser.codegen.passes.bodies import Body, depends_on, map_bodies, map_lanes, reads_mutable, written_buffers
 from redfuser.ir import OPS, Cast, Const, Expr, Op, Size, Var, op, select, with_children
 
 DISCONTINUOUS = frozenset({"rint", "floor", "ceil", "sign"})
@@ -48,16 +48,14 @@ class _SweepHoister:
     def __init__(self, scope: _Scope, sweep: Sweep) -> None:
         self.scope, self.sweep = scope, sweep
         self.names, self.compute = scope.names, scope.compute
-        self.written = {p.cell.buf for p in sweep.puts}
+        self.written = written_buffers(sweep)
         self.before: list[Stmt] = []
         self.local: dict[tuple[Expr, str], Expr] = {}
 
     def statements(self) -> list[Stmt]:
         """The bindings, then the sweep."""
-        s = self.sweep
-        puts = tuple(Put(p.cell, self.term(p.expr, True), p.stream) for p in s.puts)
-        reds = tuple(Red(r.name, r.monoid, self.term(r.expr, True)) for r in s.reds)
-        return [*self.before, replace(s, reds=reds, puts=puts)]
+        swept = map_lanes(self.sweep, lambda e: self.term(e, True))
+        return [*self.before, swept]
 
     def term(self, e: Expr, smooth: bool) -> Expr:
         """`e` with its invariant parts replaced; `smooth` allows a quotient to be rounded differently."""

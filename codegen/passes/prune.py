@@ -28,8 +28,9 @@ def _once(body: Body, read: set[str]) -> Body:
         if isinstance(s, (LetInt, LetScalar)) and s.name not in read:
             continue
         if isinstance(s, Sweep):
-            s = replace(s, reds=tuple(r for r in s.reds if r.name in read))
-            if not s.reds and not s.puts:
+            folds = tuple(f for f in s.folds if read.intersection(f.names))
+            s = replace(s, reds=tuple(r for r in s.reds if r.name in read), folds=folds)
+            if not (s.reds or s.puts or s.folds or s.inserts):
                 continue
         s = map_bodies(s, lambda b: _once(b, read))
         if getattr(s, "body", True):

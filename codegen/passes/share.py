@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from redfuser.codegen.names import Names
-from redfuser.codegen.nodes import At, Buf, Put, Red, Stmt, Sweep
-from redfuser.codegen.passes.bodies import Body, depends_on, lane_expressions
+from redfuser.codegen.nodes import At, Buf, Put, Stmt, Sweep
+from redfuser.codegen.passes.bodies import Body, depends_on, lane_expressions, map_lanes
 from redfuser.ir import COSTLY, Expr, Op, Var, children, op, rewrite, walk
 
 
@@ -103,11 +103,6 @@ def _rewritten(body: Body, group: list[Sweep], homes: dict[Expr, At]) -> Body:
             continue
         stores = tuple(Put(homes[t], t) for t, owner in first.items() if owner is s)
         # the sweep's own expressions may read the cell as well: a put of the same sweep comes first
-        puts = tuple(replace(p, expr=_loaded(p.expr, homes)) for p in s.puts)
-        reds = tuple(Red(r.name, r.monoid, _loaded(r.expr, homes)) for r in s.reds)
-        out.append(replace(s, puts=(*stores, *puts), reds=reds))
+        loaded = map_lanes(s, lambda e: rewrite(e, homes.get))
+        out.append(replace(loaded, puts=(*stores, *loaded.puts)))
     return tuple(out)
-
-
-def _loaded(e: Expr, homes: dict[Expr, At]) -> Expr:
-    return rewrite(e, lambda x: homes.get(x))

@@ -17,7 +17,8 @@ def unroll(body: Body, profile: Profile, compute: str) -> Body:
     for s in body:
         if isinstance(s, Sweep):
             loads = {x for e in lane_expressions(s) for x in walk(e) if isinstance(x, At)}
-            factor = choose_unroll(profile, len(s.reds), len(loads))
+            results = len(s.reds) + sum(len(f.names) for f in s.folds) + len(s.inserts)
+            factor = choose_unroll(profile, results, len(loads))
             if isinstance(s.lo, Const) and isinstance(s.hi, Const):
                 vectors = max(1, int(s.hi.value - s.lo.value) // profile.lanes(compute))
                 factor = min(factor, vectors)

@@ -18,6 +18,7 @@ from redfuser.errors import DTypeError, ShapeError
 from redfuser.frontend import Spec
 from redfuser.frontend.record import StaticNeeded
 from redfuser.frontend.spec import supported_dtype
+from redfuser.frontend.verify import checks_wanted, verify_assumptions
 from redfuser.pipeline import Options
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ class Fused:
             with `require="one-pass"`, when more than one pass is needed.
         CompileError, NoCompiler, CacheError
             when no kernel can be built on this machine.
+        AssumptionError
+            with `REDFUSER_CHECK=1`, when the data break a condition that `rf.assume` states.
         """
         try:
             return self._call(args, kwargs, out)
@@ -184,6 +187,8 @@ class Fused:
             # what decides which trace serves an argument: dtype, weakness, rank, which dimensions have size 1
             key.append((array.dtype, is_weak(value), tuple([n == 1 for n in array.shape])))
         program = self._program((*key, *self._static_key(static)), arrays, values, static)
+        if program.trace.assumptions and checks_wanted():
+            verify_assumptions(program.trace, arrays)
         results = program.run(arrays, self._outs(program, out))
         flat = [results[n] for n in program.output_names]
         return program.trace.unflatten(flat) if out is None else out
@@ -244,8 +249,24 @@ class Fused:
         return self._lowered(args, kwargs)
 
     def explain(self, *args: Any, **kwargs: Any) -> Report:
-        """What was derived for arrays or specs (`rf.spec`), and the kernels that compute it (they are compiled)."""
-        return build_report(self._title, self._lowered(args, kwargs))
+        """What was derived for arrays or specs (`rf.spec`), and the kernels that compute it (they are compiled).
+
+        Keywords
+        --------
+        device
+            what to predict times for: "avx2", "avx512", "a10", "a100", "h100", "h200", ...; None: this machine.
+        frontier
+            True: derive further forms of each cascade, measure them, and show cost, error, state and passes.
+
+        Both belong to the function where it has a parameter of that name.
+
+        Raises
+        ------
+        ValueError
+            for a device that does not exist; the message lists those that do.
+        """
+        own = {n: kwargs.pop(n) for n in ("device", "frontier") if n in kwargs and n not in self._signature.parameters}
+        return build_report(self._title, self._lowered(args, kwargs), **own)
 
 
 @overload
@@ -297,8 +318,8 @@ def fuse(
     target
         None or "c": a C kernel. "interpret": the NumPy interpreter of the tile program, for debugging.
     numerics
-        "stable" (default), "fast" (may choose a form with a larger stated error bound; today it chooses the stable
-        one), "reference" (float64 inside).
+        "stable" (default), "fast" (the cheapest form found, which may have a larger stated error bound: see
+        `explain(..., frontier=True)`), "reference" (float64 inside).
     allow
         names of approximate rule groups that may be used; none by default.
     rules

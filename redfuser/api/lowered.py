@@ -18,6 +18,7 @@ from redfuser.ir import Term
 from redfuser.ir.interpret import numpy_dtype
 from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
+from redfuser.ir.views import result_shape
 
 T = TypeVar("T")
 
@@ -98,8 +99,9 @@ class Lowered:
         values: dict[str, Any] = program.tensors(self._shapes)
         for piece in program.pieces:
             outs = [stand_in([sizes[base_axis(a)] for a in o.axes], o.dtype) for o in piece.outputs]
-            yield program.built(piece, [values[n] for n in piece.inputs], outs, sizes)
-            values.update((o.name, a) for o, a in zip(piece.outputs, outs, strict=True))
+            yield program.built(piece, piece.arrays(values, sizes), outs, sizes)
+            for o, a in zip(piece.outputs, outs, strict=True):
+                values[o.name] = a.reshape(result_shape(o, piece.parts, sizes))
 
     @property
     def plan(self) -> Group[Plan]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,11 @@ from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import DTypeError, ShapeError
 from redfuser.extract import Plan
 from redfuser.frontend import Trace
-from redfuser.ir import Cascade, Term
+from redfuser.ir import Cascade, Out, Term
 from redfuser.ir.interpret import axis_sizes, numpy_dtype
 from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
+from redfuser.ir.views import parts_of, present, result_shape, with_products
 from redfuser.pipeline import Options
 
 Array = np.ndarray[Any, Any]
@@ -34,12 +36,14 @@ class Stats:
     kernel_runs       runs of compiled kernels
     derivations       cascades derived for this function (a cascade derived before in this process is remembered)
     interpreter_runs  runs of the tile interpreter (`target="interpret"` only)
+    copies            inputs copied because axes that a kernel streams over as one do not lie side by side in memory
     """
 
     compilations: int = 0
     kernel_runs: int = 0
     derivations: int = 0
     interpreter_runs: int = 0
+    copies: int = 0
 
 
 @dataclass
@@ -67,20 +71,41 @@ class Piece:
     kernels: dict[Layouts, list[Built]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.inputs = tuple(t.name for t in self.cascade.tensors)
+        self.parts = parts_of(self.cascade.axes)
         self.outputs = tuple(self.cascade.outs)
         self.axes = (*(t.axes for t in self.cascade.tensors), *(o.axes for o in self.cascade.outs))
-        self.needs_elements = tuple(r.name for r in self.cascade.reductions if r.monoid in ("max", "min"))
+        self.whole = not any(t.view for t in self.cascade.tensors)
+        extremes = ("max", "min", "argmax", "argmin")
+        self.needs_elements = tuple(r.name for r in self.cascade.reductions if r.monoid in extremes)
+
+    def arrays(self, values: Mapping[str, Array], sizes: Mapping[str, int]) -> list[Array]:
+        """The tensors of the cascade from the arrays of the program: several axes as one where it streams over them."""
+        if self.whole:
+            return [values[t.name] for t in self.cascade.tensors]
+        return [
+            values[t.name] if t.view is None else present(t, values[t.view.source], self.parts, sizes)
+            for t in self.cascade.tensors
+        ]
+
+    def copies(self, values: Mapping[str, Array], arrays: Sequence[Array]) -> int:
+        """How many of the `arrays` made from these values are copies."""
+        pairs = [(t.view.source, a) for t, a in zip(self.cascade.tensors, arrays, strict=True) if t.view is not None]
+        return sum(a.size > 0 and not np.may_share_memory(a, values[source]) for source, a in pairs)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel of a call that can be repeated: what to run, and (name, shape, dtype) of the outputs to make."""
+    """One kernel of a call that can be repeated: what to run, on what lengths, and the outputs to make.
+
+    outputs  (name, shape for the kernel, shape of the result, dtype)
+    """
 
     piece: Piece
     built: Built
     call: Callable[[list[Array]], None]
-    outputs: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
+    sizes: Mapping[str, int]
+    copies: int
+    outputs: tuple[tuple[str, tuple[int, ...], tuple[int, ...], np.dtype[Any]], ...]
 
 
 MOST_LAYOUTS = 256
@@ -110,13 +135,17 @@ class Program:
         self.term: Term = pipeline.term_step(traced)
         self.partition: Partition = pipeline.partition_step(self.term)
         self.pieces = tuple(self._piece(c) for c in self.partition.cascades)
+        self._products = tuple(a for c in self.partition.cascades for a in c.axes if a.parts)
         self.lock = threading.RLock()
         self._steps: dict[tuple[Any, ...], tuple[Step, ...]] = {}
         dtypes = {t.name: numpy_dtype(t.dtype) for t in self.term.tensors}
         self._inputs = tuple(
-            (name, _drop_units(n.shape), dtypes[name]) for name, n in traced.inputs().items() if name in dtypes
+            (n.param, _drop_units(traced.caller_shape(i)), dtypes[n.param], i if i in traced.shapes else None)
+            for i, n in enumerate(traced.nodes)
+            if n.op == "input" and n.param in dtypes
         )
         self.output_names = tuple(o.name for o in self.term.outs)
+        self._merged = {n: i for n, i in zip(self.output_names, traced.outputs, strict=True) if i in traced.shapes}
         self.guarded = bool(traced.guards) or any(s.fixed for s in traced.sizes)
 
     def check_outs(self, given: Sequence[Array]) -> dict[str, Array]:
@@ -130,7 +159,7 @@ class Program:
         found = {}
         for i, (o, array, position) in enumerate(zip(self.term.outs, given, self.trace.outputs, strict=True)):
             where = "out" if len(given) == 1 else f"out[{i}]"
-            entries = self.trace.nodes[position].shape
+            entries = self.trace.caller_shape(position)
             if not isinstance(array, np.ndarray):
                 raise DTypeError(f"{where} is a {type(array).__name__}; pass a NumPy array")
             if array.dtype != numpy_dtype(o.dtype):
@@ -153,16 +182,24 @@ class Program:
     def tensors(self, arguments: Mapping[str, Array]) -> dict[str, Array]:
         """The input tensors of the term: arguments and captured arrays without their dimensions of size 1."""
         found: dict[str, Array] = {}
-        for name, units, dtype in self._inputs:
+        lengths = self._lengths(arguments) if self.trace.shapes else {}
+        for name, units, dtype, split in self._inputs:
             array = arguments[name] if name in arguments else self.trace.captured[name]
-            if units:
+            if split is not None:
+                array = self.trace.with_parts(array, split, lengths)
+            elif units:
                 array = array[units]
             found[name] = array if array.dtype == dtype else array.astype(dtype)
         return found
 
+    def _lengths(self, arguments: Mapping[str, Array]) -> dict[str, int]:
+        """Length of every size of the trace."""
+        return self.trace.size_values({name: np.shape(arguments[name]) for name in self.trace.arguments})
+
     def sizes(self, tensors: Mapping[str, Array]) -> dict[str, int]:
         """Length of every axis of the term."""
-        return axis_sizes(self.term.tensors, tensors, {a.name: a.size for a in self.term.axes})
+        known = axis_sizes(self.term.tensors, tensors, {a.name: a.size for a in self.term.axes})
+        return with_products(self._products, known)
 
     def run(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> dict[str, Array]:
         """Run all kernels; the outputs are among the arrays returned by name. `outs` holds the caller's arrays for
@@ -184,28 +221,23 @@ class Program:
         repeated: list[Step] = []
         for piece in self.pieces:
             self._refuse_empty(piece, sizes)
-            made = []
-            for o in piece.outputs:
-                array = outs.get(o.name)
-                shape = tuple([sizes[base_axis(a)] for a in o.axes])
-                if array is None:
-                    array = np.empty(shape, numpy_dtype(o.dtype))
-                elif array.shape != shape:
-                    raise ShapeError(f"out= array for {o.name} has shape {array.shape}, the result has {shape}")
-                made.append(array)
-            inputs = [values[n] for n in piece.inputs]
+            results = [self._result(o, piece, outs.get(o.name), sizes) for o in piece.outputs]
+            made = [
+                a.reshape([sizes[base_axis(x)] for x in o.axes]) for o, a in zip(piece.outputs, results, strict=True)
+            ]
+            inputs = piece.arrays(values, sizes)
+            copies = piece.copies(values, inputs)
+            self.stats.copies += copies
             built = self._run_piece(piece, inputs, made, sizes)
             call = None if built.compiled is None else built.compiled.repeatable(inputs, made, sizes)
+            pairs = list(zip(piece.outputs, made, results, strict=True))
             if call is not None:
-                repeated.append(
-                    Step(
-                        piece,
-                        built,
-                        call,
-                        tuple((o.name, a.shape, a.dtype) for o, a in zip(piece.outputs, made, strict=True)),
-                    )
-                )
-            values.update((o.name, a) for o, a in zip(piece.outputs, made, strict=True))
+                shapes = tuple((o.name, a.shape, r.shape, a.dtype) for o, a, r in pairs)
+                repeated.append(Step(piece, built, call, sizes, copies, shapes))
+            for o, a, r in pairs:
+                if not np.may_share_memory(a, r):  # the caller's array, whose axes do not lie side by side
+                    r[...] = a.reshape(r.shape)
+                values[o.name] = r
         if not outs and len(repeated) == len(self.pieces):
             if len(self._steps) >= MOST_LAYOUTS:
                 self._steps.clear()
@@ -215,13 +247,35 @@ class Program:
     def _repeat(self, steps: tuple[Step, ...], values: dict[str, Array]) -> dict[str, Array]:
         """The kernels of an earlier call on arrays of the same shapes and strides: nothing is left to decide."""
         for step in steps:
-            made = [np.empty(shape, dtype) for _, shape, dtype in step.outputs]
-            step.call([*[values[n] for n in step.piece.inputs], *made])
-            for (name, _, _), array in zip(step.outputs, made, strict=True):
-                values[name] = array
+            made = [np.empty(shape, dtype) for _, shape, _, dtype in step.outputs]
+            step.call([*step.piece.arrays(values, step.sizes), *made])
+            for (name, flat, shape, _), array in zip(step.outputs, made, strict=True):
+                values[name] = array if flat == shape else array.reshape(shape)
             step.built.runs += 1
+            self.stats.copies += step.copies
         self.stats.kernel_runs += len(steps)
         return values
+
+    def _caller_shape(self, o: Out, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The shape of an output with merged axes for the caller, without dimensions of size 1; None for others.
+        `shape`: that with all axes apart."""
+        position = self._merged.get(o.name)
+        if position is None:
+            return None
+        lengths = iter(shape)
+        entries = [e for e in self.trace.shapes[position] if isinstance(e, str)]
+        return tuple(math.prod(next(lengths) for _ in self.trace.parts.get(e, (e,))) for e in entries)
+
+    def _result(self, o: Out, piece: Piece, array: Array | None, sizes: Mapping[str, int]) -> Array:
+        """The array that receives an output: the caller's, or a new one."""
+        shape = result_shape(o, piece.parts, sizes)
+        if array is None:
+            return np.empty(shape, numpy_dtype(o.dtype))
+        if array.shape == self._caller_shape(o, shape):
+            array = array.reshape(shape)  # a view: axes are split
+        if array.shape != shape:
+            raise ShapeError(f"out= array for {o.name} has shape {array.shape}, the result has {shape}")
+        return array
 
     def _refuse_empty(self, piece: Piece, sizes: Mapping[str, int]) -> None:
         axis = piece.cascade.axis
@@ -238,7 +292,7 @@ class Program:
         if built.compiled is None:
             from redfuser.codegen import run_kernel
 
-            io = dict(zip(piece.inputs, inputs, strict=True))
+            io = dict(zip((t.name for t in piece.cascade.tensors), inputs, strict=True))
             run_kernel(built.kernel, io, {o.name: a for o, a in zip(piece.outputs, outs, strict=True)}, sizes)
             self.stats.interpreter_runs += 1
         else:

@@ -4,72 +4,53 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from redfuser import pipeline
 from redfuser.api.lowered import Lowered
 from redfuser.api.program import Program
+from redfuser.api.report_text import merge_text, report_lines, sections, update_text
 from redfuser.derivation import Derivation, Verdict
+from redfuser.derivation.certificate import SEED
 from redfuser.derivation.derive import dependent_stages
-from redfuser.derivation.fusion import Accumulator, FusedCascade
-from redfuser.ir import MONOIDS, Expr, New, Old, Out, Ref, Tensor, Var, refs, rewrite
+from redfuser.derivation.fusion import FusedCascade
+from redfuser.derivation.verdict import StageReport
+from redfuser.derivation.witness import Witness
+from redfuser.extract.device import Device
+from redfuser.extract.frontier import Frontier
+from redfuser.extract.roofline import Prediction, predict, work_on
+from redfuser.ir import Cascade, Out, Tensor
 from redfuser.ir.interpret import numpy_dtype
-from redfuser.ir.ops import OPS
 from redfuser.ir.term import base_axis
-
-
-def _combined(monoid: str, old: str, new: str) -> str:
-    """Text of `old (+) new`."""
-    if monoid == "first":
-        return f"{old} if anything was seen, else {new}"
-    info = OPS[MONOIDS[monoid].combine]
-    return f"{old} {info.symbol} {new}" if info.symbol else f"{info.name}({old}, {new})"
-
-
-def _correction_text(fused: FusedCascade, a: Accumulator, old: str, new: str) -> str:
-    """The corrected accumulator, with old values written `name{old}` and new ones `name{new}`."""
-
-    def rename(e: Expr) -> Expr | None:
-        if isinstance(e, Old):
-            return Var(e.name + old)
-        if isinstance(e, New):
-            return Var(e.name + new)
-        return None
-
-    correction = fused.correction(a.name)
-    return str(Var(a.name + old) if correction is None else rewrite(correction, rename))
-
-
-def update_text(fused: FusedCascade, a: Accumulator) -> str:
-    """How one chunk of the stream changes an accumulator."""
-    moving = _moving(fused, a)
-    chunk = rewrite(a.body, lambda e: Var(e.name + "_new") if isinstance(e, Ref) and e.name in moving else None)
-    return _combined(a.monoid, _correction_text(fused, a, "_old", "_new"), f"{a.monoid}_{fused.cascade.axis}({chunk})")
-
-
-def _moving(fused: FusedCascade, a: Accumulator) -> set[str]:
-    """Accumulators of the pass of `a`, and dependencies that read one of them: what changes while `a` is summed."""
-    moving = set(next((p for p in fused.passes if a.name in p), ()))
-    for d in fused.dependencies:
-        if refs(d.expr) & moving:
-            moving.add(d.name)
-    return moving
-
-
-def merge_text(fused: FusedCascade, a: Accumulator) -> str:
-    """How two partial states a and b combine."""
-    return _combined(a.monoid, _correction_text(fused, a, "_a", ""), _correction_text(fused, a, "_b", ""))
+from redfuser.pipeline import Options
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A stage that starts a pass of its own, with the failed condition and the fact that would unlock it."""
+    """A stage that starts a pass of its own, with the failed condition and the fact that would unlock it.
+
+    evidence  what shows that no finite state can follow it; "" when nothing does
+    """
 
     stage: str
     reason: str
     hint: str = ""
+    evidence: str = ""
+    found: StageReport | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def witness(self) -> Witness | None:
+        """Two prefixes that agree in all results so far, and what tells them apart later; looked for on first use."""
+        return self.found.witness if self.found else None
+
+    @property
+    def unlocks(self) -> tuple[str, ...]:
+        """Facts under which finitely many accumulators would do; looked for on first use."""
+        return self.found.unlocks if self.found else ()
 
 
 @dataclass(frozen=True)
@@ -85,9 +66,19 @@ class KernelInfo:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a report is made for: the options of the function, the device, and the lengths of the axes."""
+
+    options: Options
+    device: Device
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class CascadeReport:
     """What was found for one cascade. `passes_before`: dependent stages, each a pass when run one after the other;
-    `waits`: it reads results of another cascade, which must be complete."""
+    `waits`: it reads results of another cascade, which must be complete; `timeline`: the saturations; `seed`: of the
+    random checks; `prediction`: time on the device by its roofline, and the resource that bounds it."""
 
     name: str
     axis: str
@@ -106,7 +97,27 @@ class CascadeReport:
     refusals: tuple[Refusal, ...]
     waits: bool
     certificate: str
+    seed: int
+    timeline: tuple[str, ...]
+    prediction: Prediction
     derivation: Derivation = field(repr=False)
+    asked: Asked = field(repr=False)
+
+    @property
+    def lower_bound(self) -> int:
+        """The fewest passes there can be, as far as the evidence goes."""
+        return self.derivation.lower_bound
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The results that are computed together, pass after pass."""
+        return self.derivation.groups
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        """All forms found for the cascade with cost, error, state and passes: some ten derivations when first asked
+        for."""
+        return pipeline.frontier_of(self.derivation.cascade, self.asked.options, self.asked.device, self.asked.sizes)
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -119,10 +130,12 @@ class CascadeReport:
         return tuple(sorted(set[str]().union(*(s.matched for s in self.derivation.timeline))))
 
 
-def report_cascade(d: Derivation, fused: FusedCascade, stored: frozenset[str] = frozenset()) -> CascadeReport:
-    """Texts of one derivation. `stored`: outputs of earlier cascades."""
+def report_cascade(d: Derivation, fused: FusedCascade, dtype: str, asked: Asked,
+                   stored: frozenset[str] = frozenset()) -> CascadeReport:
+    """Texts of one derivation. `dtype`: of the arithmetic; `stored`: outputs of earlier cascades."""
     c = fused.cascade
     assert c.axis is not None
+    work = work_on(asked.device, fused, asked.sizes, dtype)
     return CascadeReport(
         name=c.name,
         axis=c.axis,
@@ -134,15 +147,25 @@ def report_cascade(d: Derivation, fused: FusedCascade, stored: frozenset[str] = 
         merge={a.name: merge_text(fused, a) for a in fused.accumulators},
         epilogue={name: str(e) for name, e in fused.epilogue},
         outputs={o.name: str(o.expr) for o in c.outs},
-        conditions=fused.conditions,
+        conditions=d.conditions,
         passes=len(fused.passes),
         passes_before=dependent_stages(c),
         output_sweep=any(c.axis in o.axes for o in c.outs),
-        refusals=tuple(Refusal(s.name, s.reason, s.hint) for s in d.stages),
+        refusals=tuple(Refusal(s.name, s.reason, s.hint, s.evidence, s) for s in d.stages),
         waits=any(t.name in stored for t in c.tensors),
         certificate=str(d.certificate),
+        seed=SEED,
+        timeline=tuple(map(str, d.timeline)),
+        prediction=predict(work, asked.device, dtype, _operands(c)),
         derivation=d,
+        asked=asked,
     )
+
+
+def _operands(c: Cascade) -> str | None:
+    """The dtype of all floating inputs, where they have the same: what a matrix unit would be fed."""
+    dtypes = {t.dtype for t in c.tensors if numpy_dtype(t.dtype).kind not in "iub"}
+    return dtypes.pop() if len(dtypes) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -153,6 +176,7 @@ class Report:
                             stream axis need one more sweep in both cases (`CascadeReport.output_sweep`)
     bytes                   {"before": ..., "after": ...}: array traffic of stage-by-stage NumPy and of the kernels
     kernels                 the kernels that compute the result: compiled code, or the interpreter when asked for
+    with_frontier           the text and the plain data hold the frontier of forms, which has to be searched for
     """
 
     name: str
@@ -160,6 +184,12 @@ class Report:
     bytes: Mapping[str, int]
     kernels: tuple[KernelInfo, ...]
     notes: tuple[str, ...] = field(default=())
+    with_frontier: bool = False
+
+    @property
+    def frontier(self) -> list[Frontier]:
+        """Per cascade, all forms found with their cost, error, state and passes, and which one is taken."""
+        return [c.frontier for c in self.cascades]
 
     @property
     def verdict(self) -> Verdict:
@@ -228,18 +258,24 @@ class Report:
             "passes_before": self.passes_before,
             "bytes": dict(self.bytes),
             "conditions": list(self.conditions),
-            "cascades": [_plain(c) | {"rules_matched": list(c.matched)} for c in self.cascades],
+            "cascades": [self._cascade(c) for c in self.cascades],
             "kernels": [_plain(k) for k in self.kernels],
             "notes": list(self.notes),
         }
 
+    def _cascade(self, c: CascadeReport) -> dict[str, Any]:
+        found = _plain(c) | {"rules_matched": list(c.matched), "prediction": c.prediction.to_dict(),
+                             "lower_bound": c.lower_bound, "groups": [list(g) for g in c.groups],
+                             "refusals": [s.to_dict() for s in c.derivation.stages]}
+        return found | ({"frontier": c.frontier.to_dict()} if self.with_frontier else {})
+
     def __str__(self) -> str:
-        return "\n".join(_report_lines(self))
+        return "\n".join(report_lines(self))
 
     def to_html(self, path: str | Path) -> None:
         """Write the report as one self-contained page without scripts."""
         body = "\n".join(
-            f"<h2>{html.escape(title)}</h2>\n<pre>{html.escape(text)}</pre>" for title, text in _sections(self)
+            f"<h2>{html.escape(title)}</h2>\n<pre>{html.escape(text)}</pre>" for title, text in sections(self)
         )
         style = (
             "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
@@ -275,12 +311,27 @@ def traffic(program: Program, sizes: Mapping[str, int], labels: Mapping[str, int
     return {"before": before, "after": after}
 
 
-def build_report(name: str, lowered: Lowered) -> Report:
-    """The report of one compilation."""
+def build_report(name: str, lowered: Lowered, device: str | None = None, frontier: bool = False) -> Report:
+    """The report of one compilation.
+
+    Parameters
+    ----------
+    device
+        name of the device that times are predicted for (`redfuser.extract.device.devices()`); None: this machine.
+    frontier
+        search for further forms, and show them.
+
+    Raises
+    ------
+    ValueError
+        naming `device`, when there is no such device.
+    """
     program = lowered.program
+    asked = Asked(program.options, pipeline.host() if device is None else Device.load(device), lowered.sizes)
     reductions = [p for p in program.pieces if p.derivation is not None]
     stored = frozenset(o.name for p in reductions for o in p.outputs)
-    cascades = [report_cascade(p.derivation, p.fused, stored) for p in reductions if p.derivation is not None]
+    cascades = [report_cascade(p.derivation, p.fused, p.dtype, asked, stored) for p in reductions
+                if p.derivation is not None]
     kernels = [
         KernelInfo(
             name=b.kernel.name,
@@ -292,7 +343,11 @@ def build_report(name: str, lowered: Lowered) -> Report:
         )
         for b in lowered.built
     ]
-    return Report(name, tuple(cascades), traffic(program, lowered.sizes, lowered.labels), tuple(kernels))
+    return Report(name, tuple(cascades), traffic(program, lowered.sizes, lowered.labels), tuple(kernels),
+                  with_frontier=frontier)
+
+
+_HIDDEN = ("derivation", "asked", "prediction", "refusals")
 
 
 def _plain(x: Any) -> dict[str, Any]:
@@ -301,64 +356,8 @@ def _plain(x: Any) -> dict[str, Any]:
             return dict(value)
         if isinstance(value, tuple):
             return [convert(v) for v in value]
-        if isinstance(value, (Refusal, KernelInfo)):
+        if isinstance(value, KernelInfo):
             return _plain(value)
         return str(value) if isinstance(value, Verdict) else value
 
-    return {name: convert(getattr(x, name)) for name in x.__dataclass_fields__ if name != "derivation"}
-
-
-def _table(title: str, rows: Mapping[str, str]) -> Iterable[str]:
-    width = max((len(k) for k in rows), default=0)
-    for i, (name, text) in enumerate(rows.items()):
-        yield f"  {title if i == 0 else '':<13}{name:<{width}} = {text}"
-
-
-def _cascade_lines(c: CascadeReport) -> Iterable[str]:
-    sweep = ", then one sweep for the outputs along it" if c.output_sweep else ""
-    before = f"{c.passes_before} dependent stage{'s' * (c.passes_before != 1)}"
-    yield f"{c.name}: {c.verdict}, {c.passes} pass{'es' * (c.passes != 1)} over {c.axis} for {before}{sweep}"
-    if c.waits:
-        yield "  waits        for results of an earlier cascade: fusing across stream axes is not searched"
-    for r in c.refusals:
-        yield f"  refused      {r.stage}: {r.reason}"
-        if r.hint:
-            yield f"  hint         {r.hint}"
-    yield from _table("producers", c.producers)
-    yield from _table("accumulators", c.accumulators)
-    yield from _table("dependencies", c.dependencies)
-    yield from _table("update", c.update)
-    yield from _table("merge", c.merge)
-    yield from _table("epilogue", c.epilogue)
-    yield from _table("outputs", c.outputs)
-    for condition in c.conditions:
-        yield f"  condition    {condition}"
-    yield f"  rules        {len(c.matched)} matched; `rules` finds the smallest set that suffices"
-    yield f"  certificate  {c.certificate}"
-
-
-def _kernel_lines(k: KernelInfo) -> Iterable[str]:
-    how = "compiled" if k.compiled else "interpreted"
-    yield f"kernel {k.name}: {k.language}, {how}, {k.runs} run{'s' * (k.runs != 1)}" + (f", {k.path}" if k.path else "")
-    for note in k.notes:
-        yield f"  {note}"
-
-
-def _sections(r: Report) -> Iterable[tuple[str, str]]:
-    for c in r.cascades:
-        yield f"cascade {c.name}", "\n".join(_cascade_lines(c))
-    for k in r.kernels:
-        yield f"kernel {k.name}", "\n".join(_kernel_lines(k))
-
-
-def _report_lines(r: Report) -> Iterable[str]:
-    if r.cascades:
-        yield f"{r.name}: {r.verdict}, {r.passes} pass{'es' * (r.passes != 1)} instead of {r.passes_before}"
-    else:
-        yield f"{r.name}: no reductions"
-    if r.bytes:
-        yield f"  array traffic {r.bytes['after']:,} bytes, stage by stage {r.bytes['before']:,}"
-    for _, text in _sections(r):
-        yield ""
-        yield text
-    yield from r.notes
+    return {name: convert(getattr(x, name)) for name in x.__dataclass_fields__ if name not in _HIDDEN}

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from redfuser import __version__
-from redfuser.cli.target import ARG_HELP, CommandError, find_target
+from redfuser.cli.target import ARG_HELP, CommandError, check_device, find_target
 
 app = typer.Typer(
     name="redfuser",
@@ -69,12 +69,19 @@ def explain(
     function: FunctionArgument,
     arg: ArgOption = None,
     rules: Annotated[bool, typer.Option("--rules", help="Also find the smallest rule set that suffices.")] = False,
+    frontier: Annotated[
+        bool, typer.Option("--frontier", help="Also derive other forms: their cost, error, state and passes.")
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option(help="Predict times for this device (avx2, h100, ...) instead of this machine.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what redfuser derives from a function: verdict, accumulators, update, merge, passes, kernels."""
     target = find_target(function, arg or [])
+    check_device(device)
     with target.blame():
-        report = target.fused.explain(*target.args, **target.kwargs)
+        report = target.explain(device, frontier)
     if as_json:
         print_json(report.to_dict() | ({"rules": list(report.rules)} if rules else {}))
         return
@@ -109,13 +116,20 @@ def source(
 
 @app.command()
 def rules(
-    check: Annotated[bool, typer.Option(help="Test every rule on random numbers.")] = True,
+    check: Annotated[bool, typer.Option(help="Test every rule on random numbers, and whether it needs its conditions.")
+                     ] = True,
+    ablate: Annotated[bool, typer.Option("--ablate", help="Show what the catalogue loses without each group.")] = False,
+    each: Annotated[bool, typer.Option("--each", help="With --ablate: without each single rule.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to use with --ablate.")] = 1,
+    markdown: Annotated[bool, typer.Option("--markdown", help="With --ablate: print a page of documentation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the rewrite rules with the law each states. Exit status 1 if a check finds a counterexample."""
-    from redfuser.cli.rules import list_rules
+    """List the rewrite rules with the law each states. Exit status 1 if one is wrong or (--ablate) never needed."""
+    from redfuser.cli.rules import list_rules, show_ablation
 
-    if not list_rules(check=check, as_json=as_json):
+    form = "json" if as_json else "markdown" if markdown else "table"
+    if not (show_ablation(each=each, jobs=jobs, form=form) if ablate or each else
+            list_rules(check=check, as_json=as_json)):
         raise typer.Exit(1)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 import redfuser as rf
 from redfuser.errors import RedfuserError
+from redfuser.extract.device import devices
 
 _ARRAY = re.compile(r"(?P<shape>[\w,]*):(?P<dtype>\w+)")
 _SIZE = re.compile(r"\d+|[A-Za-z_]\w*")
@@ -39,6 +40,15 @@ class Target:
     fused: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+    def explain(self, device: str | None, frontier: bool) -> rf.Report:
+        """The report; parameters of the function that are called like options of the report stay its own."""
+        options = {"device": device, "frontier": frontier}
+        own = inspect.signature(self.fused).parameters
+        report: rf.Report = self.fused.explain(
+            *self.args, **self.kwargs, **{n: v for n, v in options.items() if n not in own}
+        )
+        return report
 
     @contextmanager
     def blame(self) -> Iterator[None]:
@@ -73,6 +83,12 @@ def find_target(text: str, arg_texts: Sequence[str]) -> Target:
     bound = _bind(fn, name, parsed)
     fused = fn if hasattr(fn, "explain") and hasattr(fn, "lower") else rf.fuse(fn)
     return Target(file, fused, bound.args, bound.kwargs)
+
+
+def check_device(name: str | None) -> None:
+    """Raise CommandError for a device that does not exist."""
+    if name is not None and name not in devices():
+        raise CommandError(f"--device {name!r}: there is no such device; use {', '.join(devices())}")
 
 
 def parse_arg(text: str) -> tuple[str, Any]:

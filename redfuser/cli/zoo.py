@@ -23,14 +23,14 @@ are worked out by hand, and a test measures the numbers of accumulators without 
 derivation finds b; such disagreements are listed in `KNOWN_WRONG`, and the label stands.
 
 `redfuser zoo` derives all of them, checks every certificate, and runs the fused forms on data that are hard for
-float32; its exit status is 1 when a label is missed that is not known to be. `redfuser zoo NAME...`, `--family`,
-`--prove`, `--jobs` and `--json` choose entries, proofs, processes and output."""
+float32; its exit status is 1 when a label is missed or an error exceeds the contract. `redfuser zoo NAME...`,
+`--family`, `--prove`, `--jobs` and `--json` choose entries, proofs, processes and output."""
 
 
 def run_zoo(names: Sequence[str], *, family: str | None, jobs: int, prove: bool, form: str,
             known: Mapping[str, str] = KNOWN_WRONG) -> bool:
-    """Derive the chosen entries and print them (`form`: table, json or markdown). False if a label is missed that is
-    not among `known`, or a certificate is not valid, or anything is claimed that mathematics rules out."""
+    """Derive the chosen entries and print them (`form`: table, json or markdown). False if a label is missed, known or
+    not, a certificate or a proof that was asked for is not valid, or an error exceeds the contract."""
     outcomes = list(_watched(select(names, family), jobs, prove))
     if form == "json":
         print_json([{**o.to_dict(), "known": known.get(o.entry.name)} for o in outcomes])
@@ -38,14 +38,15 @@ def run_zoo(names: Sequence[str], *, family: str | None, jobs: int, prove: bool,
         typer.echo(markdown(outcomes, known))
     else:
         show(outcomes, known)
-    return not any(failed(o, known) for o in outcomes)
+    return not any(failed(o, {}) for o in outcomes)
 
 
 def failed(o: Outcome, known: Mapping[str, str]) -> bool:
-    """Whether an outcome is a defect that nobody knows of. A proof that was asked for and stays undecided is one."""
+    """Whether an outcome is a defect that is not among the known ones. A proof that was asked for and stays undecided
+    is one, and an error beyond the contract."""
     if o.entry.name in known:
         return o.unsound
-    return o.unsound or not o.right or not o.certificate or o.proved is False
+    return o.unsound or not o.right or not o.certificate or o.proved is False or not o.accurate
 
 
 def _watched(entries: Sequence[Entry], jobs: int, prove: bool) -> Iterator[Outcome]:
@@ -59,7 +60,7 @@ def state(o: Outcome, known: Mapping[str, str]) -> str:
     if o.unsound:
         return "UNSOUND"
     if failed(o, known):
-        return "unproved" if o.right and o.certificate else "WRONG"
+        return "WRONG" if not (o.right and o.certificate) else "unproved" if o.proved is False else "INACCURATE"
     if o.entry.name in known:
         return "now right" if o.right else "known"
     return "ok" if o.minimal else "more"
@@ -83,7 +84,9 @@ def show(outcomes: Sequence[Outcome], known: Mapping[str, str]) -> None:
         if o.entry.family != family:
             family = o.entry.family
             rows.add_row("", heading(family))
-        certificate = "proved" if o.proved else "yes" if o.certificate else "" if o.found is None else "NO"
+        certificate = "yes" if o.certificate else "" if o.found is None else "NO"
+        if o.proved:
+            certificate = f"proved {o.proof_milliseconds:.0f} ms"
         rows.add_row(state(o, known), o.entry.name, _verdicts(o), _pair(o.entry.accumulators, o.accumulators),
                      _pair(o.entry.passes, o.passes), f"{o.milliseconds:.0f}", certificate,
                      *(_error(o.errors.get(d)) for d in DATA))
@@ -93,6 +96,10 @@ def show(outcomes: Sequence[Outcome], known: Mapping[str, str]) -> None:
         for line in _remarks(o, known):
             output.print(line, soft_wrap=True, markup=False)
     output.print(summary(outcomes, known), markup=False)
+    missed = [o.entry.name for o in outcomes if failed(o, {})]
+    if missed:
+        output.print(f"WRONG: {len(missed)} of {len(outcomes)} entries miss their label or the contract, known ones "
+                     f"included: {', '.join(missed)}", markup=False)
 
 
 def _error(ratio: float | None) -> str:
@@ -102,6 +109,8 @@ def _error(ratio: float | None) -> str:
 def _remarks(o: Outcome, known: Mapping[str, str]) -> list[str]:
     """What is to be said of an entry that does not agree."""
     name = o.entry.name
+    if state(o, known) == "INACCURATE":
+        return [f"{name}: an error exceeds what the contract allows"]
     if state(o, known) == "unproved":
         return [f"{name}: the symbolic proof is undecided; the check at random points holds"]
     if failed(o, known):

@@ -1,15 +1,18 @@
 """From a cascade to its incremental form: accumulators, corrections, epilogue, passes, certificate."""
 
 from redfuser.derivation.certificate import Certificate, certify
+from redfuser.derivation.definition import Cascade, axes, tensor
 from redfuser.derivation.derive import DEFAULT_LIMITS, Derivation, derive_cascade
 from redfuser.derivation.engine import Limits
 from redfuser.derivation.fusion import Accumulator, FusedCascade
-from redfuser.derivation.math_level import Cascade, Fusion, NotFusible, axes, derive, tensor
-from redfuser.derivation.passes import StageReport, Verdict
-from redfuser.derivation.streaming import State, run_fused
+from redfuser.derivation.math_level import Fusion, NotFusible, derive
+from redfuser.derivation.monoid import UserMonoid, monoid
+from redfuser.derivation.run import run_fused
+from redfuser.derivation.state import State
+from redfuser.derivation.verdict import StageReport, Verdict
 
 __all__ = [
     "DEFAULT_LIMITS", "Accumulator", "Cascade", "Certificate", "Derivation", "FusedCascade", "Fusion", "Limits",
-    "NotFusible", "StageReport", "State", "Verdict", "axes", "certify", "derive", "derive_cascade", "run_fused",
-    "tensor",
+    "NotFusible", "StageReport", "State", "UserMonoid", "Verdict", "axes", "certify", "derive", "derive_cascade",
+    "monoid", "run_fused", "tensor",
 ]

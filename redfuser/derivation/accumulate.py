@@ -7,16 +7,26 @@ the reduction: 1/l of attention moves to the epilogue.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from redfuser.derivation.assumptions import Fact
 from redfuser.derivation.cost import AccumulatorCost
 from redfuser.derivation.engine import Limits, Scope, Search, Step
+from redfuser.derivation.parts import gathered, share_extremes, spread
 from redfuser.derivation.skeleton import Skeleton, Stage, kept_axes, maximal_free, reads_state, reductions_in
-from redfuser.ir import Expr, Load, New, Old, Reduce, Ref, free_axes, refs, substitute, walk
+from redfuser.derivation.taste import Taste
+from redfuser.ir import Expr, Load, New, Old, Op, Reduce, Ref, free_axes, refs, substitute, walk
 from redfuser.rules.language import STREAM
 
 ACCUMULATOR = "acc "
 """Prefix of the internal names of accumulators; no name of a user contains a blank."""
+
+SMALL = 400
+"""Nodes of an e-graph that is saturated for good measure."""
+ROUNDS_WITHOUT_GAIN = 3
 
 SIGNS = ("pos", "nneg", "nz")
 
@@ -84,6 +94,8 @@ class Model:
     bounds        (reduction name, monoid, body) of every max and min stage
     locations     internal name -> location that is kept in two parts
     restated      reduction name -> (monoid, body) of reductions that are accumulated on shifted data
+    postponed     results whose expression is right for finished rows only
+    chosen        internal name -> body of an accumulator before opaque producers were looked into
     """
 
     skeleton: Skeleton
@@ -96,7 +108,17 @@ class Model:
     locations: dict[str, Location] = field(default_factory=dict)
     restated: dict[str, tuple[str, Expr]] = field(default_factory=dict)
     stage_accumulators: dict[str, list[str]] = field(default_factory=dict)
+    chosen: dict[str, Expr] = field(default_factory=dict)
+    postponed: set[str] = field(default_factory=set)
     made: int = 0
+
+    def facts(self) -> Iterator[Fact]:
+        """What the assumptions on elements say, values aside that are right for finished rows only."""
+        late: set[str] = set()
+        for stage in self.skeleton.stages:
+            if stage.name in self.postponed or refs(stage.body) & late:
+                late.add(stage.name)
+        return (f for f in self.skeleton.known.element if not refs(Op("", f.args)) & late)
 
     def symbol(self, name: str) -> Ref:
         """The value of a result or a dependency, in skeletons."""
@@ -111,6 +133,15 @@ class Model:
         new = Candidate(f"{ACCUMULATOR}{self.made}", stage, monoid, body, self.in_order(kept_axes(body), stage))
         self.accumulators[new.id] = new
         return new
+
+    @contextmanager
+    def on_trial(self) -> Iterator[Callable[[], None]]:
+        """Changes made inside are taken back, unless the given function was called."""
+        before = dict(self.results), dict(self.accumulators), dict(self.stage_accumulators)
+        kept = []
+        yield lambda: kept.append(True)
+        if not kept:
+            self.results, self.accumulators, self.stage_accumulators = before
 
     def in_order(self, axes: tuple[str, ...], stage: str) -> tuple[str, ...]:
         """Axes in the order of the stage's result, then in that of the cascade."""
@@ -158,14 +189,18 @@ def choose_accumulators(search: Search, skeleton: Skeleton) -> Model:
     while True:
         with search.engine.scope(model.leaf, search.keep) as scope:
             _restate(scope, model)
-            overgrown = False
-            while pending and not overgrown:
-                overgrown = _choose(scope, model, pending.pop(0), search)
-            if not overgrown:
+            leave = False
+            while pending and not leave:
+                stage = pending.pop(0)
+                leave = _choose(scope, model, stage, search) or bool(skeleton.known.final)
+            if not leave:
                 _collect_signs(scope, model, search)
                 break
+        if skeleton.known.final:
+            _postpone(search, model, stage)
     if skeleton.opaque:
         _look_into(model)
+    share_extremes(model)
     return model
 
 
@@ -179,6 +214,8 @@ def _restate(scope: Scope, model: Model) -> None:
         scope.equate(model.symbol(name), model.definition(name))
     for name, monoid, body in model.bounds:
         _state_bound(scope, model.symbol(name), monoid, body)
+    for fact in model.facts():
+        scope.state(fact.relation, *fact.args)
 
 
 def _state_bound(scope: Scope, result: Ref, monoid: str, body: Expr) -> None:
@@ -189,44 +226,114 @@ def _choose(scope: Scope, model: Model, stage: Stage, search: Search) -> bool:
     """Accumulators and epilogue of one stage. True when the search hit a limit."""
     overgrown = False
     model.axes[stage.name] = stage.axes
-    body = _name_dependencies(scope, model, stage.name, stage.body)
+    body = name_dependencies(scope, model, stage.name, stage.body)
     whole = Reduce(stage.monoid, STREAM, body)
+    goal = spread(stage.monoid, whole)
     result = model.symbol(stage.name)
-    scope.add(whole)
+    scope.add(goal)
     if stage.monoid in ("max", "min"):
         _state_bound(scope, result, stage.monoid, body)
         model.bounds.append((stage.name, stage.monoid, body))
     form: Expr = whole
     if reads_state(body):
         step = Step(f"accumulators of {stage.name}")
-        search.steps.append(scope.saturate(step, search.replay.limits() if search.replay else search.limits))
+        if search.replay:
+            search.steps.append(scope.saturate(step, search.replay.limits()))
+        else:
+            search.steps.append(scope.saturate(step, search.limits, _Steady(scope, goal)))
         step.reached = step.iterations
         overgrown = step.outcome == "limit" and search.replay is None
-        cost = AccumulatorCost(lambda name: 3 if name.startswith(f"ref {ACCUMULATOR}") else 1)
-        _, form = scope.extract([whole], cost)[0]
+        cost = AccumulatorCost(partial(leaf_price, search.taste), search.taste)
+        _, form = scope.extract([goal], cost)[0]
     if any(model.named(x.body) is None for x in reductions_in(form)):
         form = whole
-    model.results[stage.name] = _accumulate(scope, model, stage, form)
+    model.results[stage.name] = accumulate(scope, model, stage, form, fresh=True)
     scope.equate(result, whole)
     return overgrown
 
 
-def _accumulate(scope: Scope, model: Model, stage: Stage, form: Expr) -> Expr:
-    """`form` with its reductions replaced by accumulators."""
+class _Steady:
+    """When to stop looking for better accumulators: none came up in a few rounds, in an e-graph no longer small."""
+
+    def __init__(self, scope: Scope, goal: Expr) -> None:
+        self.scope = scope
+        self.goal = goal
+        self.prices: list[int] = []
+
+    def __call__(self, step: Step) -> str:
+        self.prices += self.scope.prices([self.goal])
+        last = self.prices[-ROUNDS_WITHOUT_GAIN - 1 :]
+        return "settled" if step.nodes > SMALL and last == last[:1] * (ROUNDS_WITHOUT_GAIN + 1) else ""
+
+
+def _postpone(search: Search, model: Model, stage: Stage) -> None:
+    """Move what a stage does with results into the epilogue, if what is guaranteed of the finished row allows it.
+
+    A form found this way equals the stage for finished rows only. It is used when its accumulators read no result, so
+    that nothing is done with running values; and of the running value it gives, nothing but its definition is known.
+    """
+    own = [k for k in model.stage_accumulators[stage.name] if model.accumulators[k].stage == stage.name]
+    if not any(reads_state(model.accumulators[k].body) for k in own):
+        return
+    earlier = replace(model, accumulators={k: a for k, a in model.accumulators.items() if k not in own},
+                      results={n: e for n, e in model.results.items() if n != stage.name},
+                      bounds=[x for x in model.bounds if x[0] != stage.name])
+    with search.engine.scope(model.leaf, search.keep) as scope:
+        _restate(scope, earlier)
+        for fact in model.skeleton.known.final:
+            if refs(Op("", fact.args)) <= set(earlier.results):
+                scope.state(fact.relation, *fact.args)
+        goal = spread(stage.monoid, Reduce(stage.monoid, STREAM,
+                                           name_dependencies(scope, model, stage.name, stage.body)))
+        scope.add(goal)
+        step = Step(f"accumulators of {stage.name}, finished row")
+        search.steps.append(scope.saturate(step, search.replay.limits() if search.replay else search.limits))
+        step.reached = step.iterations
+        _, form = scope.extract([goal], AccumulatorCost(partial(leaf_price, search.taste), search.taste))[0]
+        bodies = [x.body for x in reductions_in(form)]
+        if any(reads_state(x) or model.named(x) is None for x in bodies):
+            return
+        model.accumulators, model.bounds = earlier.accumulators, earlier.bounds
+        model.results[stage.name] = accumulate(scope, model, stage, form)
+        model.postponed.add(stage.name)
+
+
+def leaf_price(taste: Taste, name: str) -> int:
+    if name.startswith(f"ref {ACCUMULATOR}"):
+        return 3 + taste.reference // 8
+    return taste.reference if name.startswith("ref ") else 1
+
+
+def accumulate(scope: Scope, model: Model, stage: Stage, form: Expr, fresh: bool = False) -> Expr:
+    """`form` with its reductions replaced by accumulators; `fresh`: new dependencies may be named."""
     table: dict[Expr, Expr] = {}
     used: list[str] = []
     for reduction in reductions_in(form):
         body = model.named(reduction.body)
         assert body is not None
-        candidate = model.candidate(stage.name, reduction.monoid, body)
+        body = _name_quotients(scope, model, stage.name, body, fresh)
+        shown = model.skeleton.look_into(body) if model.chosen else body
+        candidate = model.candidate(stage.name, reduction.monoid, shown)
+        if shown != body:
+            model.chosen.setdefault(candidate.id, body)
         scope.equate(candidate.ref, reduction)
         table[reduction] = candidate.ref
         used.append(candidate.id)
-    model.stage_accumulators[stage.name] = used
-    return substitute(form, table)
+    model.stage_accumulators[stage.name] = list(dict.fromkeys(used))
+    return gathered(substitute(form, table))
 
 
-def _name_dependencies(scope: Scope, model: Model, stage: str, body: Expr) -> Expr:
+def _name_quotients(scope: Scope, model: Model, stage: str, body: Expr, fresh: bool) -> Expr:
+    """The body with quotients of running values under names of their own: dependencies with divisor 0 read 0."""
+    known = set(model.dependencies.values())
+    for e in maximal_free(body):
+        quotient = any(isinstance(x, Op) and x.fn == "div" and refs(x.args[1]) for x in walk(e))
+        if quotient and (fresh or e in known):
+            return name_dependencies(scope, model, stage, body)
+    return body
+
+
+def name_dependencies(scope: Scope, model: Model, stage: str, body: Expr) -> Expr:
     """The body with every compound dependency replaced by its name."""
     table: dict[Expr, Expr] = {}
     for e in maximal_free(body):
@@ -254,6 +361,7 @@ def _fresh_name(model: Model) -> str:
 def _look_into(model: Model) -> None:
     """From here on, the algebra sees what opaque producers are made of."""
     inside = model.skeleton.look_into
+    model.chosen = {k: a.body for k, a in model.accumulators.items()}
     model.accumulators = {k: replace(a, body=inside(a.body)) for k, a in model.accumulators.items()}
     model.bounds = [(name, monoid, inside(body)) for name, monoid, body in model.bounds]
 
@@ -262,7 +370,7 @@ def _collect_signs(scope: Scope, model: Model, search: Search) -> None:
     """Signs of results and dependencies, as far as the analyses prove them."""
     if not any(map(reads_state, (s.body for s in model.skeleton.stages))):
         return
-    search.steps.append(scope.saturate(Step("signs"), Limits(iterations=2)))
+    search.steps.append(scope.saturate(Step("signs"), Limits(iterations=1)))
     for name in (*model.results, *model.dependencies):
         model.signs[name] = tuple(r for r in SIGNS if scope.holds(r, model.symbol(name)))
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from redfuser.derivation.accumulate import ACCUMULATOR, Model, mentioned
-from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade, check_fusion_node
+from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade, check_fusion_node, needed_results
+from redfuser.derivation.parts import projected
 from redfuser.derivation.passes import Plan
-from redfuser.derivation.simplify import collapse
+from redfuser.derivation.simplify import cancel_exponentials, collapse
 from redfuser.ir import Cascade, Const, Expr, Let, Load, New, Old, Ref, Size, refs, rewrite, walk
 from redfuser.rules.language import STREAM
 
@@ -28,9 +29,16 @@ class Names:
     counts: dict[int, str] = field(default_factory=dict)
 
 
-def assemble(model: Model, plan: Plan, cascade: Cascade) -> FusedCascade:
-    """The fused form of a planned cascade. `cascade`: the definition, which may have fewer stages than the model."""
-    wanted = [r.name for r in cascade.reductions]
+def assemble(model: Model, plan: Plan, cascade: Cascade, *, lean: bool = False) -> FusedCascade:
+    """The fused form of a planned cascade. `cascade`: the definition, which may have fewer stages than the model;
+    `lean`: only with the results that its outputs read."""
+    needed = needed_results(cascade)
+    wanted = [r.name for r in cascade.reductions if r.name in needed or not lean]
+    if lean:
+        for name in wanted:
+            model.results[name] = cancel_exponentials(_written_out(model, model.results[name]))
+        for name, e in list(model.dependencies.items()):  # e^-max x is infinite while all elements are masked
+            model.dependencies[name] = cancel_exponentials(_written_out(model, e))
     shown = frozenset[str]().union(*(refs(o.expr) for o in cascade.outs)) & set(model.results) - set(wanted)
     live = _Reachable(model, plan, wanted, sorted(shown))
     names = _choose_names(model, plan, live)
@@ -56,6 +64,17 @@ def assemble(model: Model, plan: Plan, cascade: Cascade) -> FusedCascade:
     fused = _in_level_order(fused)
     check_fusion_node(fused)
     return fused
+
+
+def _written_out(model: Model, e: Expr) -> Expr:
+    """`e` over accumulators alone."""
+
+    def definition(x: Expr) -> Expr | None:
+        if not isinstance(x, Ref) or x.name not in (*model.results, *model.dependencies):
+            return None
+        return _written_out(model, model.definition(x.name))
+
+    return rewrite(e, definition)
 
 
 class _Reachable:
@@ -160,7 +179,8 @@ def _free_name(model: Model, k: str, taken: set[str]) -> str:
     """A readable name: sum_w for the sum of an input w, else the stage's name with a number."""
     a = model.accumulators[k]
     unit = model.skeleton.units.get(a.body.tensor) if isinstance(a.body, Load) else None
-    stem = f"{a.monoid}_{unit.tensor}" if isinstance(unit, Load) else f"{a.stage}_1"
+    monoid = a.monoid.partition("#")[0].replace(":", "")
+    stem = f"{monoid}_{unit.tensor}" if isinstance(unit, Load) else f"{a.stage}_1"
     name, j = stem, 1
     while name in taken:
         j += 1
@@ -191,7 +211,7 @@ class _Builder:
                 return self.expression(self.model.definition(x.name), epilogue)
             return None
 
-        return self._concrete(rewrite(e, final))
+        return self._concrete(projected(rewrite(e, final)))
 
     def _concrete(self, e: Expr) -> Expr:
         """Units put back, and the results they read at other axes renamed."""

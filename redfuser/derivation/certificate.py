@@ -1,7 +1,7 @@
 """The certificate: evidence for a fused cascade that does not come from the e-graph.
 
-Always, before first use: split a random stream into segments, merge their states in a random tree by the corrections,
-and compare every accumulator with its definition on the whole stream, and every result with the original reductions,
+Always, before first use: split a random stream into segments, merge their states by the corrections in two orders, and
+compare every accumulator with its definition on the whole stream, and every result with the original reductions,
 in 50-digit arithmetic (Schwartz-Zippel style: a wrong correction fails with probability practically 1). On request
 (`Certificate.prove`): a symbolic proof of every correction, see `redfuser.derivation.proof`.
 """
@@ -9,23 +9,32 @@ in 50-digit arithmetic (Schwartz-Zippel style: a wrong correction fails with pro
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 from redfuser.derivation.fusion import Accumulator, FusedCascade
+from redfuser.derivation.hard import NOTHING, Ieee, agrees, hard_streams, has_conditions
+from redfuser.derivation.parts import occupied
 from redfuser.derivation.sample import Sampler, Stream, evaluate_results
 from redfuser.derivation.skeleton import Skeleton
-from redfuser.ir import Expr, New, Old, Ref, op, refs
-from redfuser.rules.real import RealEvaluator, Undefined, by_table, difference
+from redfuser.ir import Expr, New, Old, Part, Ref, find_parts, op, refs, walk
+from redfuser.rules.real import Parts, RealEvaluator, Undefined, by_table, difference, precision
 
+SEED = 0
 DIGITS = 50
 EXACT = 1e-25
-TRIALS = 3
+SIGNS = ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
+"""Signs of the sums of three inputs, stream after stream: each pair of inputs meets all four combinations. Without them
+a sum would hardly ever be negative, and a law that holds for positive factors only would pass."""
+
+TRIALS = len(SIGNS)
 MOST_TRIALS = 24
 """Streams drawn before giving up to find `TRIALS` on which everything is defined."""
-SEGMENTS = (2, 1, 3)
-"""Elements per segment of the random stream."""
+SEGMENTS = ((2, 1, 3), (3, 2, 3), (5, 4, 6))
+"""Elements per segment of the random stream; longer ones where shorter ones leave something undefined."""
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
@@ -70,10 +79,23 @@ class Skeletal:
         self.skeleton = Skeleton(fused.cascade, state, fine=True)
         convert = self.skeleton.abstract
         self.bodies = {a.name: convert(a.body) for a in fused.accumulators}
-        self.dependencies = {d.name: convert(d.expr) for d in fused.dependencies}
+        monoids = {a.name: a.monoid for a in fused.accumulators}
+        self.dependencies = {d.name: convert(occupied(d.expr, monoids)) for d in fused.dependencies}
         self.corrections = {name: convert(e) for name, e in fused.corrections}
         self.epilogue = {name: convert(e) for name, e in fused.epilogue}
         self.passes = [[a for a in fused.accumulators if a.name in names] for names in fused.passes]
+
+    def evaluator(self, lookup: Callable[[Expr], Any], stream: Stream, rounding: bool) -> RealEvaluator:
+        """Evaluates bodies and corrections."""
+        return RealEvaluator(lookup, stream.length, rounding, stream.start)
+
+    def dependency(self, name: str, values: Mapping[str, Any], stream: Stream, rounding: bool) -> Any:
+        """The value of a dependency inside the loop."""
+        return RealEvaluator(stream.lookup(values), stream.length, rounding)(self.dependencies[name])
+
+    def newest(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Values as bodies and corrections read them."""
+        return values
 
     def definition(self, members: list[Accumulator], stream: Stream, final: Mapping[str, Any],
                    rounding: bool) -> dict[str, Any]:
@@ -81,7 +103,7 @@ class Skeletal:
         values = dict(final)
         for a in members:
             self.add_dependencies(values, stream, rounding)
-            evaluator = RealEvaluator(stream.lookup(values), stream.length, rounding)
+            evaluator = self.evaluator(stream.lookup(self.newest(values)), stream, rounding)
             values[a.name] = evaluator.reduce(a.monoid, evaluator(self.bodies[a.name]))
         self.add_dependencies(values, stream, rounding)
         return values
@@ -90,37 +112,93 @@ class Skeletal:
         """Evaluate the dependencies whose operands are known."""
         for name, e in self.dependencies.items():
             if name not in values and refs(e) <= set(values):
-                values[name] = RealEvaluator(stream.lookup(values), stream.length, rounding)(e)
+                values[name] = self.dependency(name, values, stream, rounding)
 
     def merge(self, members: list[Accumulator], parts: list[dict[str, Any]], stream: Stream, final: Mapping[str, Any],
-              rounding: bool) -> dict[str, Any]:
-        """The state of several parts from their states, by the corrections."""
+              rounding: bool, chunk: Stream | None = None) -> dict[str, Any]:
+        """The state of several parts from their states, by the corrections. `chunk`: elements that follow them, reduced
+        at the newest dependencies."""
         values = dict(final)
         for a in members:
             self.add_dependencies(values, stream, rounding)
             moved = [self._corrected(a, part, values, stream, rounding) for part in parts]
-            values[a.name] = _combine(a.monoid, moved)
+            if chunk is not None:
+                evaluator = self.evaluator(chunk.lookup(self.newest(values)), chunk, rounding)
+                moved.append(evaluator.reduce(a.monoid, evaluator(self.bodies[a.name])))
+            values[a.name] = self.combine(a.monoid, moved)
         self.add_dependencies(values, stream, rounding)
         return values
+
+    def combine(self, monoid: str, values: list[Any]) -> Any:
+        """Partial results in one."""
+        return _combine(monoid, values)
 
     def _corrected(self, a: Accumulator, old: Mapping[str, Any], new: Mapping[str, Any], stream: Stream,
                    rounding: bool) -> Any:
         correction = self.corrections.get(a.name)
         if correction is None:
             return old[a.name]
-        units = stream.lookup(old)
+        units, new = stream.lookup(old), self.newest(new)
 
         def lookup(e: Expr) -> Any:
             if isinstance(e, (Old, New)):
                 return (old if isinstance(e, Old) else new)[e.name]
             return units(e)
 
-        return RealEvaluator(lookup, stream.length, rounding)(correction)
+        return self.evaluator(lookup, stream, rounding).whole(a.monoid, correction)
+
+
+class HardForm(Skeletal):
+    """The same, with the meaning that every later level gives to what has no real value: see `hard`."""
+
+    def __init__(self, fused: FusedCascade) -> None:
+        super().__init__(fused)
+        self.nothing = {a.name: NOTHING[a.monoid] for a in fused.accumulators if a.monoid in NOTHING}
+        self.zero = RealEvaluator(by_table({}), 1).mp.mpf(0)
+        self.plain = {d.name: self.skeleton.abstract(d.expr) for d in fused.dependencies}
+
+    def evaluator(self, lookup: Callable[[Expr], Any], stream: Stream, rounding: bool) -> RealEvaluator:
+        """Like floating point."""
+        return Ieee(lookup, stream.length, rounding, stream.start)
+
+    def dependency(self, name: str, values: Mapping[str, Any], stream: Stream, rounding: bool) -> Any:
+        """Inside the loop, a quotient with divisor 0 reads 0."""
+        return Ieee(stream.lookup(values), stream.length, rounding, loop=True)(self.dependencies[name])
+
+    def newest(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An extreme of nothing alive reads 0."""
+        return {k: self.zero if k in self.nothing and v == self.nothing[k] else v for k, v in values.items()}
+
+    def combine(self, monoid: str, values: list[Any]) -> Any:
+        """Extremes of something undefined are undefined."""
+        return Ieee(by_table({}), len(values)).reduce(monoid, tuple(values)) if monoid in NOTHING else _combine(
+            monoid, values)
+
+    def results(self, final: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
+        """The results from the final state: dependencies are the definition's own."""
+        values = {a.name: final[a.name] for a in self.fused.accumulators}
+        for name, e in self.plain.items():
+            values[name] = Ieee(stream.lookup(values), stream.length)(e)
+        monoids = {s.name: s.monoid for s in self.skeleton.stages}
+        found: dict[str, Any] = {}
+        for name, e in self.epilogue.items():
+            found[name] = Ieee(stream.lookup(found | values), stream.length).whole(monoids.get(name, "sum"), e)
+        return found
+
+
+def _has_value(value: Any) -> bool:
+    """Whether a result is a number."""
+    import mpmath
+
+    return not isinstance(value, Parts) and bool(mpmath.isfinite(value))
 
 
 def _combine(monoid: str, values: list[Any]) -> Any:
     if monoid == "first":
         return values[0]
+    parts = find_parts(monoid)
+    if parts is not None:
+        return RealEvaluator(by_table({}), 1).combine_parts(parts, values)
     units = [Ref(f"{i}") for i in range(len(values))]
     e: Expr = units[0]
     for r in units[1:]:
@@ -128,7 +206,7 @@ def _combine(monoid: str, values: list[Any]) -> Any:
     return RealEvaluator(by_table(dict(zip(units, values, strict=True))), 1)(e)
 
 
-def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = 0) -> Certificate:
+def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> Certificate:
     """Check a fused cascade at random points in high precision.
 
     Parameters
@@ -136,16 +214,18 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = 0) -> Cer
     rounding
         False: casts and rint count as the identity (for derivations that were allowed to move roundings).
     """
-    import mpmath
-
-    method = f"identities at {TRIALS} random streams in {DIGITS}-digit arithmetic, merged in random trees"
+    method = (f"identities at {TRIALS} random streams and at hard ones in {DIGITS}-digit arithmetic, merged in two "
+              "orders")
     form = Skeletal(fused)
     rng = random.Random(f"{seed}:{fused.cascade.name}")
     done = 0
-    with mpmath.workdps(DIGITS):
+    with precision(DIGITS):
         for trial in range(MOST_TRIALS):
             try:
-                problem = _trial(form, Sampler(form.skeleton, rng, signed=trial < MOST_TRIALS // 2), rounding)
+                segments = SEGMENTS[trial * len(SEGMENTS) // MOST_TRIALS]
+                signed = trial < TRIALS or trial % 2 == 0
+                sampler = Sampler(form.skeleton, rng, signed, signs=SIGNS[trial % len(SIGNS)])
+                problem = _trial(form, sampler, segments, rounding)
             except Undefined:
                 continue
             if problem:
@@ -153,8 +233,16 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = 0) -> Cer
             done += 1
             if done == TRIALS:
                 break
+        if rounding and has_conditions(fused):
+            try:
+                problem = _hard_trial(HardForm(fused), SEGMENTS[0], rng)
+            except Undefined:  # no stream meets the assumptions
+                problem = ""
+            if problem:
+                return Certificate(False, method, (problem,), refuted=True, fused=fused)
     if done < TRIALS:
-        return Certificate(False, method, ("no stream was found on which every expression is defined",), fused=fused)
+        nothing = "no stream was found that meets all assumptions and on which every expression is defined"
+        return Certificate(False, method, (nothing,), fused=fused)
     return Certificate(True, method, _steps(fused), fused=fused)
 
 
@@ -165,36 +253,82 @@ def _steps(fused: FusedCascade) -> tuple[str, ...]:
     return (*lines, *(f"{name}: the epilogue equals the original reduction" for name, _ in fused.epilogue))
 
 
-def _trial(form: Skeletal, sampler: Sampler, rounding: bool) -> str:
+def _trial(form: Skeletal, sampler: Sampler, segments: tuple[int, ...], rounding: bool) -> str:
     """One random stream. Returns what failed, "" when nothing did."""
-    total = sum(SEGMENTS)
+    total = sum(segments)
     stream = sampler.units(total, spread=sampler.rng.uniform(0.3, 3.0))
+    expected = evaluate_results(form.skeleton, stream, rounding=rounding)
+    if not form.skeleton.domain.admits(stream.lookup(expected), total):
+        raise Undefined("the finished row does not meet the assumptions on results")
     final: dict[str, Any] = {}
     for members in form.passes:
         whole = form.definition(members, stream, final, rounding)
-        merged = _merged(form, members, stream, final, sampler.rng, rounding)
-        for a in members:
-            if difference(whole[a.name], merged[a.name]) > EXACT:
-                return f"{a.name}: merging states by the correction differs from {a.monoid}({a.body})"
+        for merged in _merged(form, members, stream, segments, final, rounding):
+            for a in members:
+                if difference(whole[a.name], merged[a.name]) > EXACT:
+                    return f"{a.name}: merging or updating states by the correction differs from {a.monoid}({a.body})"
         final = whole
-    expected = evaluate_results(form.skeleton, stream, rounding=rounding)
+    _check_alive(form, final)
     evaluator = RealEvaluator(stream.lookup(final), total, rounding)
+    monoids = {s.name: s.monoid for s in form.skeleton.stages}
     for name, e in form.epilogue.items():
-        if name in expected and difference(evaluator(e), expected[name]) > EXACT:
+        if name in expected and _differs(evaluator.whole(monoids[name], e), expected[name], total):
             return f"{name}: the epilogue differs from the original reduction"
     return ""
 
 
-def _merged(form: Skeletal, members: list[Accumulator], stream: Stream, final: Mapping[str, Any], rng: random.Random,
-            rounding: bool) -> dict[str, Any]:
-    """States of the segments, merged in a random order of neighbours."""
-    states, start = [], 0
-    for length in SEGMENTS:
-        states.append(form.definition(members, stream.part(start, start + length), final, rounding))
-        start += length
-    while len(states) > 1:
-        i = rng.randrange(len(states) - 1)
-        states[i : i + 2] = [form.merge(members, states[i : i + 2], stream, final, rounding)]
-    return states[0]
+def _check_alive(form: Skeletal, final: Mapping[str, Any]) -> None:
+    """A place of a list that a dependency reads must hold something alive: else the definition has no real value."""
+    import mpmath
+
+    for e in form.dependencies.values():
+        for x in walk(e):
+            if isinstance(x, Part) and isinstance(x.body, Ref) and x.axes not in ((), (0,)):
+                found = final[x.body.name].parts[x.part]
+                if not mpmath.isfinite(found[x.axes[0] if isinstance(x.axes[0], int) else 0]):
+                    raise Undefined("a place that is read is masked")
 
 
+def _differs(found: Any, expected: Any, total: int) -> bool:
+    """Whether two results differ. Places beyond the end of the stream hold nothing: a finished stream has no such."""
+    if isinstance(expected, Parts):
+        found, expected = found.first(total), expected.first(total)
+    return bool(difference(found, expected) > EXACT)
+
+
+def _merged(form: Skeletal, members: list[Accumulator], stream: Stream, segments: tuple[int, ...],
+            final: Mapping[str, Any], rounding: bool) -> Iterator[dict[str, Any]]:
+    """States of the segments, merged in the two orders that differ most; and one state updated segment by segment."""
+    ends = list(accumulate(segments))
+    parts = [stream.part(end - length, end) for end, length in zip(ends, segments, strict=True)]
+    states = [form.definition(members, part, final, rounding) for part in parts]
+
+    def joined(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+        return form.merge(members, [a, b], stream, final, rounding)
+
+    yield reduce(joined, states)
+    if form.corrections:  # else merging is that of the monoids
+        yield reduce(lambda later, earlier: joined(earlier, later), states[::-1])
+    yield reduce(lambda state, part: form.merge(members, [state], stream, final, rounding, part), parts[1:], states[0])
+
+
+def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -> str:
+    """Streams that are hard for conditions. Returns what failed, "" when nothing did."""
+    for what, stream in hard_streams(Sampler(form.skeleton, rng), segments, rng):
+        expected: dict[str, Any] = {}
+        for stage in form.skeleton.stages:
+            evaluator = Ieee(stream.lookup(expected), stream.length)
+            expected[stage.name] = evaluator.reduce(stage.monoid, evaluator(stage.body))
+        if not form.skeleton.domain.admits(stream.lookup(expected), stream.length):
+            continue
+        final: dict[str, Any] = {}
+        for members in form.passes:
+            final = next(_merged(form, members, stream, segments, final, True))
+        found = form.results(final, stream)
+        nothing_alive = any(final.get(k) == v for k, v in form.nothing.items())
+        for name, value in expected.items():
+            if nothing_alive and not _has_value(value):
+                continue  # a sum of exponentials over nothing alive is 0, its logarithm -inf: stated in the contract
+            if name in found and not agrees(found[name], value, EXACT):
+                return f"{name}: with {what} it is {found[name]} where the definition gives {value}"
+    return ""

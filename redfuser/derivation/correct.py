@@ -15,8 +15,9 @@ from redfuser.derivation.accumulate import Location, Model
 from redfuser.derivation.cost import FORBIDDEN, ClosureCost, CorrectionCost
 from redfuser.derivation.engine import Limits, Scope, Search, Step
 from redfuser.derivation.fusion import COUNT
+from redfuser.derivation.parts import spread
 from redfuser.derivation.skeleton import reductions_in
-from redfuser.ir import Expr, New, Old, Op, Reduce, Ref, Size, refs, rewrite, walk
+from redfuser.ir import Expr, New, Old, Op, Reduce, Ref, Size, refs, rewrite, substitute, walk
 from redfuser.rules.language import STREAM
 
 MOST_NEW_ACCUMULATORS = 8
@@ -120,28 +121,36 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
     search.steps.append(step)
     with search.engine.scope(model.leaf, search.keep) as scope:
         _state_knowledge(scope, model, trial)
-        goals: list[Expr] = [Reduce(model.accumulators[k].monoid, STREAM, versions.new(model.body(k))) for k in open_]
+        goals = [_whole(model.accumulators[k].monoid, versions.new(model.body(k))) for k in open_]
         for goal in goals:
             scope.add(goal)
-        cost = CorrectionCost()
+        cost = CorrectionCost(taste=search.taste)
         if search.replay:
             scope.saturate(step, search.replay.limits())
         else:
-            scope.saturate(step, search.limits, _Enough(lambda: [c for c, _ in scope.extract(goals, cost)], search))
+            scope.saturate(step, search.limits, _Enough(lambda: scope.prices(goals), search))
         for k, (price, found) in zip(open_, scope.extract(goals, cost), strict=True):
             if price < FORBIDDEN:
                 trial.corrections[k] = _split_locations(model, found)
         missing = [(k, g) for k, g in zip(open_, goals, strict=True) if k not in trial.corrections]
         for k, goal in missing:
             step.reached = step.iterations  # which accumulators are asked for may depend on the last iteration
-            price, found = scope.extract([goal], ClosureCost())[0]
+            price, found = scope.extract([goal], ClosureCost(taste=search.taste))[0]
             if price >= FORBIDDEN or not _add_accumulators(model, trial, stage, found):
                 return Refusal(k, step.outcome)
     return None
 
 
+def _whole(monoid: str, body: Expr) -> Expr:
+    """The reduction of a body, part by part where the parts obey laws."""
+    return spread(monoid, Reduce(monoid, STREAM, body))
+
+
 def _split_locations(model: Model, e: Expr) -> Expr:
     for location in model.locations.values():
+        names = [n for n, definition in model.dependencies.items() if definition == location.definition]
+        for kind in (Old, New):
+            e = substitute(e, {kind(n): kind(location.name) for n in names})
         e = location.split(e)
     return e
 
@@ -172,6 +181,12 @@ def _state_knowledge(scope: Scope, model: Model, sweep: Sweep) -> None:
     versions = Versions(sweep, model.locations)
     for unit in model.skeleton.positive:
         scope.state("pos", unit)
+    for relation, args in dict.fromkeys((f.relation, tuple(map(version, f.args)))
+                                        for f in model.facts() for version in (versions.old, versions.new)):
+        scope.state(relation, *args)
+    for fact in model.skeleton.known.final if sweep.index > 0 else ():
+        if not any(map(versions.changes, fact.args)):
+            scope.state(fact.relation, *fact.args)
     for k in sweep.accumulators:
         a = model.accumulators[k]
         body = versions.old(model.body(k))

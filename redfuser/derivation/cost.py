@@ -10,15 +10,12 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+from redfuser.derivation.taste import STABLE, Taste
 from redfuser.rules.encoding import REDUCTION_NODES
 from redfuser.rules.language import STREAM
 
 FORBIDDEN = 10**12
-UNBOUNDED_EXP = 1000
-CANCELLATION = 60
-REDUCTION = 40
 NEW_ACCUMULATOR = 80
-BODY_FACTOR = 4
 _WEIGHTS = {"Num": 1, "Leaf": 1, "Cnt": 1, "Add": 2, "Mul": 2, "Inv": 6, "Exp": 8, "Exp2": 8, "Log": 8, "Log2": 8,
             "Sqrt": 8, "Tanh": 10, "Sin": 10, "Cos": 10, "Abs": 1, "Max2": 2, "Min2": 2, "Pow": 2, "Sel": 2}
 
@@ -26,13 +23,14 @@ _WEIGHTS = {"Num": 1, "Leaf": 1, "Cnt": 1, "Add": 2, "Mul": 2, "Inv": 6, "Exp": 
 class Cost:
     """Base cost model: weights of operations, penalties for instability, `reduction` decides what a reduction costs."""
 
-    def __init__(self, leaf: Callable[[str], int] = lambda _: 1) -> None:
+    def __init__(self, leaf: Callable[[str], int] = lambda _: 1, taste: Taste = STABLE) -> None:
         self.leaf = leaf
+        self.taste = taste
 
     def fold(self, head: str, own: int, children: Sequence[int]) -> int:
         """Total of a term: a reduction pays for its body once per element."""
         total = sum(children)
-        return own + (BODY_FACTOR * total if head in REDUCTION_NODES else total)
+        return own + (self.taste.body_factor * total if head in REDUCTION_NODES else total)
 
     def node(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
         """Cost of one node without its operands."""
@@ -41,13 +39,18 @@ class Cost:
         if head == "Leaf":
             return self.leaf(egraph.value_to_string(args[0]))
         weight = _WEIGHTS.get(head, 3)
-        if head in ("Exp", "Exp2") and egraph.lookup_function("npos", [args[0]]) is None:
-            weight += UNBOUNDED_EXP
+        if self._may_overflow(egraph, head, args):
+            weight += self.taste.unbounded_exp
         elif head == "Num" and Fraction(egraph.value_to_bigrat(args[0])) < 0:
-            weight += CANCELLATION
+            weight += self.taste.cancellation
         elif head == "Add" and _is_difference_of_leaves(egraph, *args):
-            weight -= CANCELLATION
+            weight -= self.taste.cancellation
         return weight
+
+    def _may_overflow(self, egraph: Any, head: str, args: Sequence[Any]) -> bool:
+        """An exp whose argument is not proven to be at most 0, nor known to be small where such bounds are trusted."""
+        harmless = ("npos", "tame") if self.taste.bounded else ("npos",)
+        return head in ("Exp", "Exp2") and all(egraph.lookup_function(r, [args[0]]) is None for r in harmless)
 
     def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
         """Cost of a reduction node."""
@@ -65,7 +68,15 @@ class AccumulatorCost(Cost):
     """Choosing accumulators and the epilogue: a reduction is expensive, work inside it more so."""
 
     def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
-        return REDUCTION
+        return self.taste.reduction
+
+
+class OtherAccumulatorCost(AccumulatorCost):
+    """Choosing other accumulators than those whose bodies are `refused`."""
+
+    def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
+        refused = egraph.lookup_function("refused", [args[-1]]) is not None
+        return FORBIDDEN if refused else super().reduction(egraph, head, args)
 
 
 class CorrectionCost(Cost):
@@ -90,7 +101,8 @@ class ClosureCost(Cost):
         """Like the base model, but a new accumulator must not hold an exp that can overflow, unless the caller's own
         reductions hold the same one (`given`)."""
         weight = super().node(egraph, head, args)
-        if head in ("Exp", "Exp2") and weight >= UNBOUNDED_EXP and self._in_reduction(egraph, args[0]):
+        careful = self.taste.unbounded_exp > 0
+        if careful and self._may_overflow(egraph, head, args) and self._in_reduction(egraph, args[0]):
             value = egraph.lookup_function(head, args)
             if value is None or egraph.lookup_function("given", [value]) is None:
                 return FORBIDDEN

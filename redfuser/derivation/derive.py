@@ -6,17 +6,22 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 
 from redfuser.derivation.accumulate import choose_accumulators
 from redfuser.derivation.assemble import assemble
 from redfuser.derivation.certificate import Certificate, certify
+from redfuser.derivation.combine import combine
+from redfuser.derivation.conditions import assumed, domains, used_assumptions
 from redfuser.derivation.engine import Limits, NotReached, Replay, Search, Step, engine_for
-from redfuser.derivation.explain import smallest
+from redfuser.derivation.explain import laws_needed, smallest
 from redfuser.derivation.fusion import FusedCascade
-from redfuser.derivation.passes import Plan, StageReport, Verdict, plan_passes
+from redfuser.derivation.passes import Plan, plan_passes
 from redfuser.derivation.pivot import Shift, add_locations, pivot
 from redfuser.derivation.skeleton import Skeleton
+from redfuser.derivation.taste import STABLE, Taste
 from redfuser.derivation.undefined import mark_undefined
+from redfuser.derivation.verdict import StageReport, Verdict, groups, lower_bound
 from redfuser.errors import EngineError, RuleError
 from redfuser.ir import Cascade, check_cascade, refs
 from redfuser.rules import APPROXIMATE, RuleSet, check_rule
@@ -31,12 +36,13 @@ FEWEST_QUESTIONS = 24
 
 @dataclass(frozen=True)
 class Settings:
-    """What a derivation may use."""
+    """What a derivation may use and prefers."""
 
     rules: RuleSet
     allowed: tuple[str, ...] = ()
     limits: Limits = DEFAULT_LIMITS
     pivot: bool = True
+    taste: Taste = STABLE
 
 
 @dataclass
@@ -66,34 +72,70 @@ class Derivation:
         """Number of sweeps over the stream."""
         return len(self.fused.passes)
 
+    @property
+    def lower_bound(self) -> int:
+        """The fewest passes there can be, as far as the evidence goes: `passes` unless the verdict is NOT_FOUND."""
+        return lower_bound(self.cascade, self.stages)
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The results that are computed together, pass after pass."""
+        return groups(self.fused)
+
     @cached_property
     def rules(self) -> tuple[str, ...]:
         """Names of the laws this derivation rests on: a set from which none can be dropped, unless the search for it
         was cut short (long derivations). Found on first use."""
         if self.cascade.axis is None:
             return ()
-        matched = set[str]().union(*(s.matched for s in self.timeline))
-        names = [law.name for law in self.settings.rules if law.name in matched]
+        nodes = max(1, sum(s.nodes for s in self.timeline))
+        most = max(FEWEST_QUESTIONS, NODES_TO_EXPLAIN // nodes)
+        recorded = all(s.record.events for s in self.timeline)
+        timeline = self.timeline if recorded else derive_with(self.cascade, self.settings).timeline
+        for strict in (False, True):
+            found = laws_needed(engine_for(self.settings.rules), self.settings.rules, timeline,
+                                NODES_TO_EXPLAIN, strict=strict)
+            if found is not None and self.reaches(frozenset(found)):
+                return found
+        names = [law.name for law in self.settings.rules if law.name in self.matched]
+        if not self.reaches(frozenset(names)):
+            names = [law.name for law in self.settings.rules]
 
+        def question(trial: frozenset[str]) -> frozenset[str] | None:
+            return trial if self.reaches(trial) else None
+
+        return smallest(names, question, most)
+
+    @property
+    def matched(self) -> frozenset[str]:
+        """Names of the laws that matched anything."""
+        return frozenset[str]().union(*(s.matched for s in self.timeline))
+
+    def reaches(self, kept: frozenset[str]) -> bool:
+        """Whether the same search finds the same fused form with the laws of these names alone."""
         refused = frozenset(s.name for s in self.stages)
         needed = [s.reached for s in self.timeline if s.reached]
+        again = frozenset(s.reconsidered for s in self.timeline if s.reached)
+        try:
+            fused, _ = _fuse(self.cascade, self.settings, [], lambda law: law.name in kept,
+                             Replay(refused, iter(needed), again))
+        except NotReached:
+            return False
+        return replace(fused, conditions=self.fused.conditions) == self.fused
 
-        def reaches(kept: frozenset[str]) -> bool:
-            try:
-                fused, _ = _fuse(self.cascade, self.settings, [], lambda law: law.name in kept,
-                                 Replay(refused, iter(needed)))
-            except NotReached:
-                return False
-            return fused == self.fused
-
-        if not reaches(frozenset(names)):
-            names = [law.name for law in self.settings.rules]
-        nodes = max(1, sum(s.nodes for s in self.timeline))
-        return smallest(names, reaches, max(FEWEST_QUESTIONS, NODES_TO_EXPLAIN // nodes))
+    @cached_property
+    def conditions(self) -> tuple[str, ...]:
+        """What the fused form rests on: the assumptions it uses (the form is another one without them), and the domains
+        of the operations on its results. Found on first use, by one more derivation for each assumption."""
+        if self.cascade.axis is None:
+            return ()
+        used = used_assumptions(self.fused, lambda c: _fuse(c, self.settings, [])[0])
+        form = replace(self.fused, cascade=replace(self.fused.cascade, assumptions=used))
+        return tuple(assumed(self.cascade, a) for a in used) + domains(form, engine_for(self.settings.rules))
 
 
 def derive_cascade(cascade: Cascade, *, rules: RuleSet | None = None, allow: Iterable[str] = (),
-                   limits: Limits = DEFAULT_LIMITS, pivot: bool = True) -> Derivation:
+                   limits: Limits = DEFAULT_LIMITS, pivot: bool = True, taste: Taste = STABLE) -> Derivation:
     """Derive the incremental form of a cascade.
 
     Parameters
@@ -108,6 +150,8 @@ def derive_cascade(cascade: Cascade, *, rules: RuleSet | None = None, allow: Ite
         bounds on every single saturation.
     pivot
         accumulate data shifted by its first element where a location (a mean) is subtracted from it.
+    taste
+        which of several equal forms is preferred.
 
     Raises
     ------
@@ -116,14 +160,19 @@ def derive_cascade(cascade: Cascade, *, rules: RuleSet | None = None, allow: Ite
     EngineError
         when the result is wrong although every rule passes its own test.
     """
+    return derive_with(cascade, replace(settings_for(rules, allow, limits, pivot), taste=taste))
+
+
+def derive_with(cascade: Cascade, settings: Settings) -> Derivation:
+    """Like `derive_cascade`, with the settings of another derivation or a variation of them."""
     check_cascade(cascade)
     start = time.perf_counter()
-    settings = _settings(rules, allow, limits, pivot)
     steps: list[Step] = []
     fused, plan = _fuse(cascade, settings, steps)
     certificate = certify(fused, rounding=not settings.allowed)
     if certificate.refuted:
         _blame(settings.rules, certificate)
+    fused = replace(fused, conditions=tuple(assumed(cascade, a) for a in cascade.assumptions))
     return Derivation(cascade, _verdict(fused, plan), fused, tuple(plan.refused), certificate, tuple(steps),
                       (time.perf_counter() - start) * 1e3, settings)
 
@@ -137,7 +186,9 @@ def _fuse(cascade: Cascade, settings: Settings, steps: list[Step],
     """
     if cascade.axis is None:
         return FusedCascade(cascade, (), (), (), ()), Plan()
-    search = Search(engine_for(settings.rules), settings.limits, steps, keep, replay=replay)
+    if settings.taste.separate:
+        keep, replay = (lambda law: False), Replay(frozenset(r.name for r in cascade.reductions), repeat(0))
+    search = Search(engine_for(settings.rules), settings.limits, steps, keep, replay=replay, taste=settings.taste)
     shifted = pivot(cascade) if settings.pivot else None
     if shifted is None:
         return _search(search, Skeleton(cascade), cascade)
@@ -158,11 +209,13 @@ def _search(search: Search, skeleton: Skeleton, cascade: Cascade,
     model = choose_accumulators(search, skeleton)
     add_locations(model, cascade, shifts)
     plan = plan_passes(search, model)
-    return mark_undefined(assemble(model, plan, cascade)), plan
+    combine(model, plan)
+    return mark_undefined(assemble(model, plan, cascade, lean=search.taste.lean)), plan
 
 
-def _settings(rules: RuleSet | None, allow: Iterable[str], limits: Limits, shifted: bool) -> Settings:
-    """The exact laws, and the approximate ones that are allowed by name."""
+def settings_for(rules: RuleSet | None = None, allow: Iterable[str] = (), limits: Limits = DEFAULT_LIMITS,
+                 pivot: bool = True) -> Settings:
+    """Settings with the exact laws, and the approximate ones that are allowed by name; see `derive_cascade`."""
     chosen = default_rules if rules is None else rules
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
     laws = chosen.exact()
@@ -171,12 +224,13 @@ def _settings(rules: RuleSet | None, allow: Iterable[str], limits: Limits, shift
         if name not in APPROXIMATE and not len(own):
             raise RuleError(f"argument 'allow' names {name!r}; approximate rule groups are {', '.join(APPROXIMATE)}")
         laws = laws + APPROXIMATE.get(name, own)
-    return Settings(laws, allowed, limits, shifted)
+    return Settings(laws, allowed, limits, pivot)
 
 
 def _blame(rules: RuleSet, certificate: Certificate) -> None:
-    """Raise the error that names the unsound rule."""
-    for law in rules:
+    """Raise the error that names the unsound rule; rules of the caller are suspected first."""
+    known = frozenset(default_rules)
+    for law in sorted(rules, key=lambda law: law in known):
         check = check_rule(law)
         if not check.ok:
             raise RuleError(f"the rule {law.name} ({law.law}) is wrong: its sides differ at {check.counterexample}")
@@ -199,6 +253,6 @@ def _verdict(fused: FusedCascade, plan: Plan) -> Verdict:
     passes = len(fused.passes)
     if passes <= 1:
         return Verdict.FUSIBLE
-    if not all(r.evidence for r in plan.refused):
+    if lower_bound(fused.cascade, tuple(plan.refused)) < passes:
         return Verdict.NOT_FOUND
     return Verdict.PARTLY if passes < dependent_stages(fused.cascade) else Verdict.NOT_FUSIBLE

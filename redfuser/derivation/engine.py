@@ -15,17 +15,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from redfuser.derivation.commands import expression, lines, program
+from redfuser.derivation.record import Record
+from redfuser.derivation.taste import STABLE, Taste
 from redfuser.errors import EngineError
 from redfuser.ir import Expr
-from redfuser.rules.encoding import ONE, ZERO, Encoder, LeafOf, combined, decode, parse, theory
-from redfuser.rules.language import PHASES, Law, RuleSet
+from redfuser.rules.encoding import Encoder, LeafOf, decode, parse
+from redfuser.rules.language import Law, RuleSet
+from redfuser.rules.theory import ABSURD, ROUNDS, START, Theory, heads
 
-_SETTLE = "(saturate (seq (saturate {p}-fact) (saturate {p}-simplify)))"
-
-
-RUNAWAY = 4
-"""No round is started that, at the last rate of growth, would exceed the node limit this many times: it could not be
+RUNAWAY = 2
+"""No round is started that would exceed the node limit this many times, if growth goes on as it did: it could not be
 interrupted."""
+
+MOST_REPEATED = 8000
+"""Nodes of a repeated search with which it goes on."""
+MOST_GARBAGE = 2000
+"""Subsumed nodes of earlier goals that an e-graph may hold."""
+EMPTY = 3
+"""Nodes of an e-graph that has only just been cleared."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,8 @@ class Limits:
 class Step:
     """One line of the timeline: a saturation, how it ended, and what it cost.
 
-    `reached`: the iteration that found what was finally extracted; `matched`: laws that matched anything.
+    `reached`: the iteration that found what was finally extracted, 0 when nothing came of it; `matched`: laws that
+    matched anything; `reconsidered`: the stage whose accumulators were chosen again.
     """
 
     name: str
@@ -51,6 +60,8 @@ class Step:
     milliseconds: float = 0.0
     reached: int = 0
     matched: set[str] = field(default_factory=set, repr=False)
+    record: Record = field(default_factory=Record, repr=False, compare=False)
+    reconsidered: str = ""
 
     def __str__(self) -> str:
         return (f"{self.name}: {self.outcome} after {self.iterations} iterations, {self.nodes} nodes, "
@@ -66,12 +77,19 @@ class Scope:
 
     engine: Engine
     leaf: LeafOf
-    prefix: str
+    keep: Callable[[Law], bool] | None = None
     units: dict[str, Expr] = field(default_factory=dict)
+    heads: frozenset[str] = frozenset()
+    active: frozenset[str] = frozenset()
+    rulesets: str = ""
+    record: Record = field(default_factory=Record)
+    watched: bool = False
 
     def text(self, e: Expr) -> str:
         """The engine's text of an expression."""
-        return Encoder(self._leaf)(e)
+        text = Encoder(self._leaf)(e)
+        self.heads |= heads(text)
+        return text
 
     def _leaf(self, e: Expr) -> tuple[str, frozenset[str]] | None:
         unit = self.leaf(e)
@@ -81,65 +99,113 @@ class Scope:
 
     def add(self, e: Expr) -> None:
         """Put an expression into the e-graph."""
-        self.engine.run(f"(let $goal{self.engine.fresh()} {self.text(e)})")
+        self.say(self.text(e))
 
     def equate(self, a: Expr, b: Expr) -> None:
         """State that two expressions are equal."""
-        self.engine.run(f"(union {self.text(a)} {self.text(b)})")
+        self.say(f"(union {self.text(a)} {self.text(b)})")
 
     def state(self, relation: str, *args: Expr) -> None:
         """State a fact (`pos`, `nneg`, `nz`, `npos`, `leq`, `changes`)."""
-        self.engine.run(f"({relation} {' '.join(map(self.text, args))})")
+        self.say(f"({relation} {' '.join(map(self.text, args))})")
+
+    def say(self, text: str) -> None:
+        """Run text in the e-graph, and note it for a repetition."""
+        self.record.texts(text)
+        self.engine.run(text)
 
     def holds(self, relation: str, e: Expr) -> bool:
         """Whether a fact about an expression has been derived."""
-        return self.engine.check(f"({relation} {self.text(e)})")
+        fact = f"({relation} {self.text(e)})"
+        found = self.engine.check(fact)
+        self.record.questions(fact, found)
+        return found
 
-    def iterate(self, matched: set[str], most_nodes: int = sys.maxsize) -> bool:
-        """One round of every phase, signs and simplifications run to their fixed point. False: nothing changed.
+    def tell(self, texts: list[str]) -> None:
+        """Run texts of another scope."""
+        if texts:
+            self.heads |= heads("\n".join(texts))
+            self.engine.run("\n".join(texts))
 
-        Names of the laws that matched anything are added to `matched`. Phases beyond `most_nodes` are left out.
-        """
-        p = self.prefix
-        settle = _SETTLE.format(p=p)
-        updated = False
-        for phase in (x for x in PHASES if x not in ("fact", "simplify")):
-            report = self.engine.schedule(f"(seq {settle} (run {p}-{phase}) {settle})")
-            matched.update(name for name, count in report.num_matches_per_rule.items() if count)
-            updated |= bool(report.updated)
-            if self.engine.nodes() > most_nodes:
+    def repeat(self, rounds: int, matched: set[str]) -> None:
+        """Several rounds like `iterate`, of which only the size is looked at: without the laws that keep terms small,
+        a few rounds may not end."""
+        self._activate()
+        settle = f"(saturate {self.rulesets}-settle)"
+        phases = " ".join(f"(run {self.rulesets}-{phase}) {settle}" for phase in ROUNDS)
+        for _ in range(rounds):
+            report, sizes = self.engine.run(f"(run-schedule (seq {settle} {phases})) (print-size)")
+            matched.update(name for name, count in report.report.num_matches_per_rule.items() if count)
+            if self.engine.count(dict(sizes.sizes)) > MOST_REPEATED:
                 break
-        if self.engine.check(f"(= {ZERO} {ONE})"):
+
+    def iterate(self, matched: set[str]) -> tuple[bool, int]:
+        """One round of every phase, signs and simplifications run to their fixed point in between.
+
+        Names of the laws that matched anything are added to `matched`. Returns whether anything changed, and the
+        number of nodes.
+
+        Raises
+        ------
+        EngineError
+            when two different numbers were proven equal.
+        """
+        self._activate()
+        settle = f"(saturate {self.rulesets}-settle)"
+        rounds = " ".join(f"(run {self.rulesets}-{phase}) {settle}" for phase in ROUNDS)
+        report, sizes = self.engine.run(f"(run-schedule (seq {settle} {rounds})) (print-size)")
+        matched.update(name for name, count in report.report.num_matches_per_rule.items() if count)
+        counts = dict(sizes.sizes)
+        if counts[ABSURD]:
             raise EngineError("the rules prove 0 = 1: one of them is unsound; sample each with rf.check_rule")
-        return updated
+        return bool(report.report.updated), self.engine.count(counts)
+
+    def _activate(self) -> None:
+        """Choose the rulesets of the laws that can match what has been added."""
+        found = self.engine.theory.reachable(self.heads)
+        if found != self.active:
+            self.active = found
+            self.rulesets = self.engine.rulesets(found, self.keep)
 
     def saturate(self, step: Step, limits: Limits, enough: Callable[[Step], str] = lambda _: "") -> Step:
         """Iterate until nothing changes, `enough` gives a word for the outcome, or a limit is hit."""
         start = time.perf_counter()
+        step.record = self.record
+        self.record.saturations(step)
         step.outcome = "limit"
         step.nodes = self.engine.nodes()
+        growth = 1.0
         for _ in range(limits.iterations):
             step.iterations += 1
-            before = step.nodes
-            updated = self.iterate(step.matched, limits.nodes)
-            step.nodes = self.engine.nodes()
+            before, growing = step.nodes, growth
+            updated, step.nodes = self.iterate(step.matched)
             if not updated:
                 step.outcome = "saturated"
                 break
-            if word := enough(step):
+            self.watched = True
+            word = enough(step)
+            self.watched = False
+            if word:
                 step.outcome = word
                 break
-            growth = step.nodes / max(before, 1)
-            if step.nodes * max(growth, 1) > RUNAWAY * limits.nodes or step.nodes > limits.nodes:
+            growth = max(step.nodes / max(before, 1), 1)
+            if step.nodes * growth * max(growth / growing, 1) > RUNAWAY * limits.nodes or step.nodes > limits.nodes:
                 break
             if time.perf_counter() - start > limits.seconds:
                 break
         step.milliseconds += (time.perf_counter() - start) * 1e3
         return step
 
+    def prices(self, goals: list[Expr]) -> list[int]:
+        """Cost of each goal under the fixed weights of `redfuser.rules.theory`: quick, no term is built."""
+        return self.engine.prices([self.text(g) for g in goals])
+
     def extract(self, goals: list[Expr], cost: Any) -> list[tuple[int, Expr]]:
         """The cheapest equal expression of each goal under a cost model (`redfuser.derivation.cost`)."""
-        found = self.engine.extract([self.text(g) for g in goals], cost)
+        texts = [self.text(g) for g in goals]
+        found = self.engine.extract(texts, cost)
+        if not self.watched:
+            self.record.extractions(texts, cost, [text for _, text in found])
         return [(value, decode(parse(text), self.units.__getitem__)) for value, text in found]
 
 
@@ -149,8 +215,11 @@ class Engine:
     def __init__(self, rules: RuleSet) -> None:
         self.rules = rules
         self.counter = 0
+        self.theory = Theory(rules)
         self._egraph: Any = None
-        self._rulesets: dict[str, str] = {}
+        self._busy = False
+        self._garbage = 0
+        self._rulesets: dict[tuple[frozenset[str], frozenset[str] | None], str] = {}
 
     def fresh(self) -> int:
         """A number not used before."""
@@ -162,25 +231,43 @@ class Engine:
         if self._egraph is None:
             import egglog.bindings
 
-            text, self._rulesets = theory(self.rules)
             self._egraph = egglog.bindings.EGraph()
-            self.run(text)
-            self.run(combined(self.rules, self._rulesets, lambda _: True, "all"))
+            for line in lines(self.theory.text):
+                self.run(line)
+            self.run("(push)")
 
     @contextmanager
     def scope(self, leaf: LeafOf, keep: Callable[[Law], bool] | None = None) -> Iterator[Scope]:
-        """A fresh workspace; with `keep`, only the laws it accepts are active."""
+        """The empty e-graph; with `keep`, only the laws it accepts are active. Scopes do not nest."""
+        if self._busy:
+            raise EngineError("a scope of the engine is open already")
         self.load()
-        self.run("(push)")
+        self._busy = True
         try:
-            prefix = "all"
-            if keep is not None:
-                prefix = f"part{self.fresh()}"
-                self.run(combined(self.rules, self._rulesets, keep, prefix))
-            yield Scope(self, leaf, prefix)
+            self._clear()
+            yield Scope(self, leaf, keep)
         finally:
-            if self._egraph is not None:
-                self.run("(pop)")
+            self._busy = False
+
+    def _clear(self) -> None:
+        """Empty the e-graph. Subsumed rows cannot be deleted: unreachable as they are, they gather until there are so
+        many that copying the theory is cheaper than to drag them along."""
+        self._garbage = 0
+        self.run(START)
+        self._garbage = self.nodes() - EMPTY
+        if self._garbage > MOST_GARBAGE:
+            self._garbage = 0
+            self._rulesets.clear()
+            self.run(f"(pop) (push) {START}")
+
+    def rulesets(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> str:
+        """Prefix of the rulesets of the laws that can match among the nodes `found` and that `keep` accepts."""
+        key = found, None if keep is None else frozenset(law.name for law in self.rules if keep(law))
+        if key not in self._rulesets:
+            prefix = f"part{self.fresh()}"
+            self.run(self.theory.combined(prefix, found, keep))
+            self._rulesets[key] = prefix
+        return self._rulesets[key]
 
     def run(self, text: str) -> list[Any]:
         """Run egglog text.
@@ -191,33 +278,43 @@ class Engine:
             when the engine rejects it or panics (the e-graph is rebuilt at the next use).
         """
         try:
-            return list(self._egraph.run_program(*self._egraph.parse_program(text)))
+            return list(self._egraph.run_program(*(program(text) or self._egraph.parse_program(text))))
         except BaseException as problem:  # a Rust panic arrives as a BaseException
             name = type(problem).__name__
             if name == "PanicException":
                 self._egraph = None
+                self._rulesets.clear()
             elif name != "EggSmolError":
                 raise
             raise EngineError(f"the equality-saturation engine failed: {problem}") from problem
 
     def check(self, fact: str) -> bool:
-        """Whether a fact holds in the e-graph."""
-        import egglog.bindings
+        """Whether a fact holds in the e-graph.
 
+        Raises
+        ------
+        EngineError
+            when the engine panics.
+        """
         try:
-            self._egraph.run_program(*self._egraph.parse_program(f"(check {fact})"))
-        except egglog.bindings.EggSmolError:
+            self.run(f"(check {fact})")
+        except EngineError as problem:
+            if self._egraph is None or "Check failed" not in str(problem):
+                raise
             return False
         return True
 
-    def schedule(self, text: str) -> Any:
-        """Run a schedule; the engine's report."""
-        return self.run(f"(run-schedule {text})")[0].report
-
     def nodes(self) -> int:
         """Number of expression nodes in the e-graph."""
-        sizes = self.run("(print-size)")[0].sizes
-        return sum(count for name, count in sizes if name[0].isupper())
+        return self.count(dict(self.run("(print-size)")[0].sizes))
+
+    def count(self, sizes: dict[str, int]) -> int:
+        """Number of expression nodes, from the size of every table."""
+        return sum(rows for name, rows in sizes.items() if name[0].isupper()) - self._garbage
+
+    def prices(self, texts: list[str]) -> list[int]:
+        """Cost of the cheapest term of each class under the fixed weights."""
+        return [found.cost for found in self.run("\n".join(f"(extract {text})" for text in texts))]
 
     def extract(self, texts: list[str], cost: Any) -> list[tuple[int, str]]:
         """Cost and text of the cheapest term of each class."""
@@ -227,8 +324,7 @@ class Engine:
         extractor = bindings.Extractor(["E"], self._egraph, model)
         found = []
         for text in texts:
-            command = self._egraph.parse_program(f"(check (= {text} {text}))")[0]
-            _, value = self._egraph.eval_expr(command.facts[0].left)
+            _, value = self._egraph.eval_expr(expression(text))
             dag = bindings.TermDag()
             price, term = extractor.extract_best(self._egraph, dag, value, "E")
             found.append((price, dag.to_string(term)))
@@ -241,10 +337,12 @@ class NotReached(Exception):
 
 @dataclass
 class Replay:
-    """A search that is repeated: the stages it refused, and the iterations each of its saturations needed."""
+    """A search that is repeated: the stages it refused, the iterations each of its saturations needed, and the stages
+    whose accumulators it chose again."""
 
     refused: frozenset[str]
     iterations: Iterator[int]
+    reconsidered: frozenset[str] = frozenset()
 
     def limits(self) -> Limits:
         """Limits of the next saturation.
@@ -266,6 +364,7 @@ class Search:
 
     hopeless  asked once, when a search is going to take long: True ends it (the rank test says it cannot succeed)
     replay    the successful search that this one repeats with fewer laws, or None
+    taste     which of several equal forms it prefers
     """
 
     engine: Engine
@@ -274,6 +373,7 @@ class Search:
     keep: Callable[[Law], bool] | None = None
     hopeless: Callable[[], bool] = lambda: False
     replay: Replay | None = None
+    taste: Taste = STABLE
 
 
 _local = threading.local()

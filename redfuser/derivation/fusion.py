@@ -33,7 +33,7 @@ class Accumulator(Node):
     axes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{Ref(self.name, self.axes)} = {self.monoid}({self.body})"
+        return f"{Ref(self.name, self.axes)} = {self.monoid.partition('#')[0]}({self.body})"
 
 
 @node
@@ -44,8 +44,9 @@ class FusedCascade(Node):
     dependencies  stream-free values computed from accumulators (mu = S / count), in dependency order
     corrections   accumulator name -> expression over Old(name)/New(name) of accumulators and dependencies.
                   Old(own name) is the accumulator being corrected. An accumulator without an entry is never corrected.
-    epilogue      (reduction name, expression over Refs of accumulators, dependencies and earlier reductions)
-    conditions    facts assumed of the final values, as text
+    epilogue      (reduction name, expression over Refs of accumulators, dependencies and earlier reductions), at least
+                  for the reductions that outputs read
+    conditions    the assumptions it was derived under, as text (`Derivation.conditions` tells those it needs)
     cascade       the definition; its outputs may have been rewritten to read accumulators and dependencies too (a name
                   means the result of a reduction first)
     passes        accumulator names swept together, in order; one entry: a single sweep of the stream. An accumulator
@@ -90,6 +91,20 @@ class FusedCascade(Node):
         return "\n".join(lines)
 
 
+def needed_results(cascade: Cascade) -> frozenset[str]:
+    """Names of the reductions whose results outputs read, directly or through producers; all without outputs."""
+    own = frozenset(r.name for r in cascade.reductions)
+    if not cascade.outs:
+        return own
+    producers = {p.name: p.expr for p in cascade.producers}
+    names = frozenset[str]().union(*(refs(o.expr) for o in cascade.outs))
+    seen: set[str] = set()
+    while names - seen:
+        seen |= names
+        names = names.union(*(refs(producers[n]) for n in names if n in producers))
+    return names & own
+
+
 def check_fusion_node(f: FusedCascade) -> None:
     """Raise CheckError unless every name is bound once and the passes cover every accumulator exactly once."""
     names = [a.name for a in f.accumulators] + [d.name for d in f.dependencies]
@@ -118,5 +133,5 @@ def check_fusion_node(f: FusedCascade) -> None:
         if not refs(e) <= set(names) | results:
             raise CheckError(f"fusion {f.cascade.name}: result {name} reads {sorted(refs(e) - set(names) - results)}")
         results.add(name)
-    if {r.name for r in f.cascade.reductions} - results:
+    if needed_results(f.cascade) - results:
         raise CheckError(f"fusion {f.cascade.name}: a result has no epilogue")

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,122 +22,23 @@ import numpy as np
 
 from redfuser.derivation import streaming
 from redfuser.derivation.certificate import Certificate
+from redfuser.derivation.definition import Cascade
 from redfuser.derivation.derive import DEFAULT_LIMITS, Derivation, derive_cascade
 from redfuser.derivation.engine import Limits
 from redfuser.derivation.fusion import Accumulator, FusedCascade
-from redfuser.derivation.passes import StageReport, Verdict
-from redfuser.derivation.streaming import EMPTY, Chunk, State, Streamer
+from redfuser.derivation.state import EMPTY, Chunk, State
+from redfuser.derivation.streaming import Streamer
+from redfuser.derivation.verdict import StageReport, Verdict
 from redfuser.errors import RedfuserError, ShapeError
-from redfuser.ir import MONOIDS, Axis, Expr, Load, Reduction, Ref, Size, Tensor, check_cascade, free_axes, walk, wrap
 from redfuser.ir import Cascade as CascadeNode
+from redfuser.ir import (
+    Expr,
+    find_parts,
+)
 
 if TYPE_CHECKING:
+    from redfuser.derivation.witness import Witness
     from redfuser.rules import RuleSet
-
-
-def axes(names: str) -> Any:
-    """Axes by name: `n, d = axes("n d")`; a single name gives a single axis.
-
-    Raises
-    ------
-    ShapeError
-        when a name is repeated or is not an identifier.
-    """
-    words = names.replace(",", " ").split()
-    if not words or len(set(words)) < len(words) or not all(w.isidentifier() for w in words):
-        raise ShapeError(f"argument 'names' is {names!r}; give different names separated by blanks, like \"n d\"")
-    first, *others = map(Axis, words)
-    return (first, *others) if others else first
-
-
-def tensor(name: str, *where: Axis) -> Load:
-    """An input array with the given axes, in this order; a run-time scalar without any."""
-    if not name.isidentifier():
-        raise ShapeError(f"argument 'name' is {name!r}; a tensor needs an identifier, it is a keyword of `update`")
-    return Load(name, tuple(a.name for a in where))
-
-
-class Cascade:
-    """A cascade under construction: reductions over one axis, in order; a later one may use earlier ones.
-
-    Parameters
-    ----------
-    name
-        used in messages and names of kernels.
-    axis
-        the stream axis all reductions run over.
-    """
-
-    def __init__(self, name: str, *, axis: Axis) -> None:
-        self.name = name
-        self.axis = axis
-        self._reductions: list[Reduction] = []
-
-    @property
-    def size(self) -> Size:
-        """The length of the stream axis."""
-        return Size(self.axis.name)
-
-    def reduce(self, monoid: str, name: str, body: Any) -> Ref:
-        """The reduction of `body` by a monoid of `redfuser.ir.MONOIDS`; returns its value for use in later bodies.
-
-        Raises
-        ------
-        ShapeError
-            when the name is taken or no identifier, or the monoid is unknown.
-        """
-        if monoid not in MONOIDS or monoid == "first":
-            known = ", ".join(m for m in MONOIDS if m != "first")
-            raise ShapeError(f"argument 'monoid' is {monoid!r}; known are {known}")
-        if not name.isidentifier() or any(r.name == name for r in self._reductions):
-            raise ShapeError(f"argument 'name' is {name!r}; every reduction needs an identifier of its own")
-        e = wrap(body)
-        kept = tuple(a for a in _axis_order(e) if a != self.axis.name)
-        self._reductions.append(Reduction(name, monoid, e, kept))
-        return Ref(name, kept)
-
-    def sum(self, name: str, body: Any) -> Ref:
-        """Sum of `body` over the stream."""
-        return self.reduce("sum", name, body)
-
-    def max(self, name: str, body: Any) -> Ref:
-        """Maximum of `body` over the stream."""
-        return self.reduce("max", name, body)
-
-    def min(self, name: str, body: Any) -> Ref:
-        """Minimum of `body` over the stream."""
-        return self.reduce("min", name, body)
-
-    def prod(self, name: str, body: Any) -> Ref:
-        """Product of `body` over the stream."""
-        return self.reduce("prod", name, body)
-
-    def build(self) -> CascadeNode:
-        """The cascade as a term: what the compiler works on. Tensors appear in order of first use."""
-        loads: dict[str, Load] = {}
-        for r in self._reductions:
-            for x in walk(r.body):
-                if isinstance(x, Load) and loads.setdefault(x.tensor, x).axes != x.axes:
-                    raise ShapeError(f"tensor {x.tensor} is used with axes {x.axes} and {loads[x.tensor].axes}")
-        if not self._reductions:
-            raise ShapeError(f"cascade {self.name} has no reduction: add one with .sum, .max, .min")
-        names = dict.fromkeys(a for x in loads.values() for a in x.axes if isinstance(a, str))
-        names.setdefault(self.axis.name)
-        tensors = tuple(Tensor(x.tensor, tuple(map(str, x.axes))) for x in loads.values())
-        all_axes = tuple(map(Axis, names))
-        built = CascadeNode(self.name, self.axis.name, all_axes, tensors, (), tuple(self._reductions), ())
-        check_cascade(built)
-        return built
-
-    def __str__(self) -> str:
-        return str(self.build())
-
-
-def _axis_order(e: Expr) -> list[str]:
-    """Free axes in order of first appearance."""
-    free = free_axes(e)
-    seen = [a for x in walk(e) if isinstance(x, (Load, Ref)) for a in x.axes if isinstance(a, str)]
-    return [a for a in dict.fromkeys(seen) if a in free]
 
 
 class NotFusible(RedfuserError):
@@ -147,11 +48,13 @@ class NotFusible(RedfuserError):
     stage    name of the first reduction that needs a pass of its own
     reason   the condition that failed, with the evidence
     hint     the fact or change that would unlock it
+    witness  two prefixes that agree in all results so far and continue differently; None when there is no evidence
     plan     the `FusedCascade` that can be executed (`redfuser.derivation.run_fused(plan, arrays)`)
     """
 
     def __init__(self, verdict: Verdict, report: StageReport, plan: FusedCascade) -> None:
         self.verdict = verdict
+        self.report = report
         self.stage = report.name
         self.reason = report.reason + (f" ({report.evidence})" if report.evidence else "")
         self.hint = report.hint
@@ -159,7 +62,12 @@ class NotFusible(RedfuserError):
         super().__init__(f"{plan.cascade.name} is {verdict.value}: {report}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.verdict, StageReport(self.stage, self.reason, self.hint), self.plan)
+        return type(self), (self.verdict, self.report, self.plan)
+
+    @property
+    def witness(self) -> Witness | None:
+        """Looked for on first use."""
+        return self.report.witness
 
     @classmethod
     def of(cls, derivation: Derivation) -> NotFusible:
@@ -200,8 +108,8 @@ class Fusion:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """Facts assumed of the final values."""
-        return self.derivation.fused.conditions
+        """What the form rests on: assumptions it uses, and domains of operations on its results, in words."""
+        return self.derivation.conditions
 
     @property
     def passes(self) -> int:
@@ -254,7 +162,7 @@ class Fusion:
         ShapeError
             when a tensor is missing, unknown, or does not fit the others or the state.
         """
-        part = self._chunk(chunk)
+        part = replace(self._chunk(chunk), offset=state.start + state.length)
         if not part.length:
             return state
         if state.length:
@@ -276,14 +184,19 @@ class Fusion:
         return streaming.merge(self._streamer(acc_dtype), a, b)
 
     def finalize(self, state: State) -> dict[str, np.ndarray[Any, Any]]:
-        """Results of all reductions.
+        """Results of all reductions; one with several parts is a structured array with a field for each.
 
         Raises
         ------
         ShapeError
-            for a state that has seen nothing, unless all reductions are sums without further axes.
+            for a state that has seen nothing, unless all reductions are sums without further axes, and for one that has
+            seen fewer elements than a top-k needs.
         """
         fused = self._single_pass()
+        for r in fused.cascade.reductions:
+            parts = find_parts(r.monoid)
+            if parts is not None and (parts.rank or 0) > state.length:
+                raise ShapeError(f"argument 'state' has seen {state.length} elements, {r.name} needs {parts.rank}")
         if not state.length:
             state = self._nothing(fused)
         results = streaming.finalize(fused, state.values, state.inputs, state.sizes, state.length)

@@ -7,40 +7,18 @@ in which those results are final. A refusal is backed by evidence where there is
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cache
 
 from redfuser.derivation.accumulate import Model, mentioned
-from redfuser.derivation.correct import Refusal, Sweep, find_corrections, nothing_to_correct
+from redfuser.derivation.correct import QUICK, Refusal, Sweep, find_corrections, nothing_to_correct
 from redfuser.derivation.engine import NotReached, Replay, Search
+from redfuser.derivation.evidence import Ranks, growth, is_finite_sum
 from redfuser.derivation.fusion import COUNT
-from redfuser.derivation.rank import Ranks, separation_ranks
+from redfuser.derivation.reconsider import is_expandable, reconsider
 from redfuser.derivation.simplify import collapse
 from redfuser.derivation.skeleton import Stage
+from redfuser.derivation.verdict import StageReport
 from redfuser.ir import Expr, New, Old, refs, rewrite, substitute, walk
-
-
-class Verdict(StrEnum):
-    """FUSIBLE: one pass. PARTLY: fewer passes than dependent stages. NOT_FUSIBLE: as many, and shown. NOT_FOUND: as
-    many, not shown."""
-
-    FUSIBLE = "FUSIBLE"
-    PARTLY = "PARTLY"
-    NOT_FUSIBLE = "NOT_FUSIBLE"
-    NOT_FOUND = "NOT_FOUND"
-
-
-@dataclass(frozen=True)
-class StageReport:
-    """Why a stage starts a pass of its own: the failed condition, what would unlock it, the evidence ("" if none)."""
-
-    name: str
-    reason: str
-    hint: str
-    evidence: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.reason}. {self.hint}" + (f" ({self.evidence})" if self.evidence else "")
 
 
 @dataclass
@@ -76,12 +54,14 @@ def _place(search: Search, model: Model, plan: Plan, stage: Stage) -> None:
     reads = mentioned(model.results[stage.name]).union(*(mentioned(model.accumulators[k].body) for k in goals))
     index = max((plan.pass_of[n] for n in reads if n in plan.pass_of), default=0)
     if stage.crossed:
-        index = max(index, 1 + max(plan.pass_of[n] for n in _crossed_results(model, stage)))
+        crossed = _crossed_results(model, stage)
+        index = max(index, 1 + max(plan.pass_of[n] for n in crossed))
+        plan.refused.append(_report_crossed(model, stage, crossed))
         while len(plan.sweeps) < index:
             plan.sweep(len(plan.sweeps))
     while True:
         sweep = plan.sweep(index)
-        report = _try(search, model, sweep, stage, goals)
+        report, goals = _try(search, model, sweep, stage, goals)
         if report is None:
             break
         plan.refused.append(report)
@@ -91,7 +71,10 @@ def _place(search: Search, model: Model, plan: Plan, stage: Stage) -> None:
     homes = [s.index for s in plan.sweeps for k in used if k in s.accumulators]
     plan.pass_of[stage.name] = max([index if goals else 0, *homes,
                                     *(plan.pass_of[n] for n in reads if n in plan.pass_of)])
-    plan.sweep(plan.pass_of[stage.name]).changing.append(stage.name)
+    home = plan.sweep(plan.pass_of[stage.name])
+    home.changing.append(stage.name)
+    if stage.name in model.restated:
+        _merge_restated(model, home, stage.name)
 
 
 def _drop_redundant(model: Model, sweep: Sweep, goals: list[str]) -> None:
@@ -114,6 +97,22 @@ def _drop_redundant(model: Model, sweep: Sweep, goals: list[str]) -> None:
         del sweep.corrections[k]
 
 
+def _merge_restated(model: Model, sweep: Sweep, name: str) -> None:
+    """A raw sum kept for a correction is the result of this stage, which is accumulated on shifted data: one of them
+    is enough."""
+    monoid, body = model.restated[name]
+    for k in sweep.accumulators:
+        a = model.accumulators[k]
+        plain = k not in sweep.corrections and k not in mentioned(model.results[name])
+        if plain and (a.monoid, a.body) == (monoid, body):
+            for j, e in sweep.corrections.items():
+                sweep.corrections[j] = substitute(e, {a.ref: Old(name)})
+            for r, e in model.results.items():
+                model.results[r] = substitute(e, {a.ref: model.symbol(name)})
+            sweep.accumulators.remove(k)
+            return
+
+
 def _crossed_results(model: Model, stage: Stage) -> list[str]:
     """Earlier results that a stage reads, through units as well."""
     names = refs(model.skeleton.concrete(stage.body))
@@ -132,31 +131,80 @@ def _register_dependencies(model: Model, plan: Plan) -> None:
             plan.sweep(plan.pass_of[name]).changing.append(name)
 
 
-def _try(search: Search, model: Model, sweep: Sweep, stage: Stage, goals: list[str]) -> StageReport | None:
+def _try(search: Search, model: Model, sweep: Sweep, stage: Stage,
+         goals: list[str]) -> tuple[StageReport | None, list[str]]:
+    """Corrections for the accumulators `goals` of a stage, or for others it can do with: those that join the sweep."""
     if search.replay is not None:
         return _try_again(search, search.replay, model, sweep, stage, goals)
     final = frozenset(model.results) - frozenset(sweep.changing)
 
     @cache
     def ranks() -> Ranks | None:
-        return separation_ranks(model.skeleton, stage, final)
+        return growth(model.skeleton.cascade, stage.name, final)
 
     def hopeless() -> bool:
+        if is_finite_sum(stage.body):
+            return False
         found = ranks()
         return found is not None and found.growing
 
-    refusal = find_corrections(replace(search, hopeless=hopeless), model, sweep, stage.name, goals)
-    return None if refusal is None else _report(model, sweep, stage, refusal, ranks())
+    search = replace(search, hopeless=hopeless)
+    if is_expandable(stage):
+        quick = replace(search, limits=replace(search.limits, nodes=min(search.limits.nodes, QUICK.nodes)))
+        refusal = _search(quick, model, sweep, stage, goals)
+        if refusal is None:
+            return None, goals
+        if not hopeless() and (others := _with_others(search, model, sweep, stage, goals)) is not None:
+            return None, others
+    refusal = _search(search, model, sweep, stage, goals)
+    return (None if refusal is None else _report(model, sweep, stage, refusal, ranks())), goals
+
+
+def _search(search: Search, model: Model, sweep: Sweep, stage: Stage, goals: list[str]) -> Refusal | None:
+    """Corrections for `goals`; the steps of a search in vain need not be repeated."""
+    start = len(search.steps)
+    refusal = find_corrections(search, model, sweep, stage.name, goals)
+    if refusal is not None:
+        for step in search.steps[start:]:
+            step.reached = 0
+    return refusal
+
+
+def _with_others(search: Search, model: Model, sweep: Sweep, stage: Stage, goals: list[str]) -> list[str] | None:
+    """Other accumulators for a stage, for which there are corrections."""
+    start = len(search.steps)
+    with model.on_trial() as keep:
+        others = reconsider(search, model, stage, goals)
+        if others is not None:
+            others = [k for k in others if k not in sweep.accumulators]
+            if _search(search, model, sweep, stage, others) is None:
+                keep()
+                return others
+    for step in search.steps[start:]:
+        step.reached = 0
+    return None
 
 
 def _try_again(search: Search, replay: Replay, model: Model, sweep: Sweep, stage: Stage,
-               goals: list[str]) -> StageReport | None:
-    """Like `_try` where it is known which stages are refused."""
+               goals: list[str]) -> tuple[StageReport | None, list[str]]:
+    """Like `_try` where it is known which stages are refused and which have other accumulators than at first."""
     if stage.name in replay.refused and not nothing_to_correct(model, sweep, goals):
-        return StageReport(stage.name, "", "")
+        return StageReport(stage.name, "", ""), goals
+    if stage.name in replay.reconsidered:
+        others = _with_others(search, model, sweep, stage, goals)
+        if others is None:
+            raise NotReached(stage.name)
+        return None, others
     if find_corrections(search, model, sweep, stage.name, goals) is not None:
         raise NotReached(stage.name)
-    return None
+    return None, goals
+
+
+def _report_crossed(model: Model, stage: Stage, crossed: list[str]) -> StageReport:
+    """Why a stage waits that reads results of other rows: every row would have to follow all the others."""
+    reason = f"{stage.monoid} of {model.skeleton.readable(stage.body)} reads {' and '.join(crossed)} of other rows"
+    hint = "One pass is searched for where every row reads its own results"
+    return StageReport(stage.name, reason, hint, "", model.skeleton.cascade)
 
 
 def _report(model: Model, sweep: Sweep, stage: Stage, refusal: Refusal, ranks: Ranks | None) -> StageReport:
@@ -165,15 +213,24 @@ def _report(model: Model, sweep: Sweep, stage: Stage, refusal: Refusal, ranks: R
     values = sorted(mentioned(body) & set(sweep.changing)) or ["the stream length"]
     read = model.skeleton.readable
     moving = " and ".join(f"{n} = {read(model.dependencies[n])}" if n in model.dependencies else n for n in values)
-    reason = f"{stage.monoid} of {read(body)} cannot be corrected while {moving} changes"
+    change = "changes" if len(values) == 1 else "change"
+    reason = f"{stage.monoid} of {read(body)} cannot be corrected while {moving} {change}"
+    hint, evidence = _hint(values, refusal, ranks)
+    earlier = [s.name for s in model.skeleton.stages[: model.skeleton.stages.index(stage)]]
+    return StageReport(stage.name, reason, hint, evidence, model.skeleton.cascade,
+                       frozenset(earlier) - frozenset(sweep.changing))
+
+
+def _hint(values: list[str], refusal: Refusal, ranks: Ranks | None) -> tuple[str, str]:
+    """What would unlock a stage, and the evidence that nothing less does."""
     if ranks is not None and ranks.growing:
-        return StageReport(stage.name, reason, "No finite number of accumulators can follow it: it needs a pass in "
-                           f"which {' and '.join(values)} is final", f"separation rank {ranks}")
+        final = f"{' and '.join(values)} {'is' if len(values) == 1 else 'are'} final"
+        return f"No finite number of accumulators can follow it: it needs a pass in which {final}", str(ranks)
     if ranks is not None:
-        count = "at least " if ranks.finite and ranks.highest == ranks.sizes[-1] else ""
-        return StageReport(stage.name, reason, f"Its separation rank is {count}{ranks.highest}, so that many "
-                           "accumulators would do: add a rule (rules=rf.rules.default + mine) or raise limits=")
+        rank = f"{ranks.kind} is {'at least ' if ranks.open else ''}{ranks.highest}"
+        rules = "add a rule (rules=rf.rules.default + mine) or raise limits="
+        return f"Its {rank}, so that many accumulators may do: {rules}", ""
     if refusal.outcome == "saturated":  # says something of the rules, nothing of the mathematics: no evidence
-        return StageReport(stage.name, reason, "The rules were exhausted without a correction: a rule that moves the "
-                           "change out of the reduction would unlock it")
-    return StageReport(stage.name, reason, "The search hit its limits: raise limits= or add a rule")
+        unlock = "a rule that moves the change out of the reduction would unlock it"
+        return f"The rules were exhausted without a correction: {unlock}", ""
+    return "The search hit its limits: raise limits= or add a rule", ""

@@ -35,6 +35,7 @@ from redfuser.ir import (
     Ref,
     children,
     free_axes,
+    has_parts,
     op,
     refs,
     select,
@@ -42,7 +43,7 @@ from redfuser.ir import (
     walk,
     with_children,
 )
-from redfuser.rules.real import RealEvaluator, Undefined, difference
+from redfuser.rules.real import Parts, RealEvaluator, Undefined, difference, precision
 
 DIGITS = 40
 EQUAL = 1e-25
@@ -101,9 +102,12 @@ def pivot(cascade: Cascade) -> Pivoted | None:
     reductions: list[Reduction] = []
     for s in shifts:
         finite = select(op("eq", s.data - s.data, 0), s.data, 0)  # an infinite pivot would spoil every element
+        for c in _conditions(cascade, s.data):
+            finite = select(c, finite, 0)  # so would what is masked out: it may be anything
         reductions.append(Reduction(s.pivot.name, "first", finite, s.pivot.axes))
     for r in cascade.reductions:
-        body = _rewritten(r.body, shifts)
+        # a difference may round two elements to one: positions are found among the elements themselves
+        body = r.body if has_parts(r.monoid) else _rewritten(r.body, shifts)
         for s in shifts:
             if r.name in s.twins:
                 twin = s.replace_data(r.body, s.shifted)
@@ -115,6 +119,31 @@ def pivot(cascade: Cascade) -> Pivoted | None:
     inner = replace(cascade, producers=(*cascade.producers, *producers), reductions=tuple(reductions), outs=())
     opaque = frozenset(s.shifted.name for s in shifts)
     return Pivoted(inner, opaque, frozenset(candidates), replace(cascade, outs=outs), tuple(shifts))
+
+
+def _conditions(cascade: Cascade, data: Expr) -> list[Expr]:
+    """Conditions under which data are read at all; none when they are read everywhere."""
+    found: list[Expr] = []
+    for r in cascade.reductions:
+        places = list(_places(r.body, data, None))
+        if None in places:
+            return []
+        found += [c for c in places if c is not None and c not in found]
+    return [c for c in found if not refs(c)]
+
+
+def _places(e: Expr, data: Expr, condition: Expr | None) -> Iterator[Expr | None]:
+    """The innermost condition of every occurrence of the data."""
+    if e == data:
+        yield condition
+    elif isinstance(e, Op) and e.fn == "select":
+        c, chosen, other = e.args
+        yield from _places(c, data, condition)
+        yield from _places(chosen, data, c)
+        yield from _places(other, data, op("not", c))
+    else:
+        for x in children(e):
+            yield from _places(x, data, condition)
 
 
 def _difference(e: Expr) -> tuple[Expr, Expr] | None:
@@ -179,6 +208,7 @@ def _shift(cascade: Cascade, data: Expr, values: set[Expr], taken: set[str]) -> 
     for b in sorted(moving, key=str):
         read = [r for r in cascade.reductions if r.name in refs(b) & moved]
         plain = not any(_reads(r.body, data, moving) & moved for r in read)
+        plain &= not any(has_parts(r.monoid) for r in read)
         if plain and any(r.monoid == "sum" for r in read):
             locations[b] = read
     if not locations:
@@ -209,7 +239,7 @@ class _Movement:
     """How results move when data are shifted by a constant, measured on a random stream."""
 
     def __init__(self, cascade: Cascade, data: Expr) -> None:
-        self.skeleton = Skeleton(cascade, whole=frozenset((data,)))
+        self.skeleton = Skeleton(cascade, whole=frozenset((data,)), fine=True)
         self.data = data
         self.constant = 3
 
@@ -226,15 +256,17 @@ class _Movement:
 
         unit = self.skeleton.unit(self.data).tensor
         form = self.skeleton.abstract(e)
-        with mpmath.workdps(DIGITS):
+        with precision(DIGITS):
             for signed in (True, False):
-                stream = Sampler(self.skeleton, random.Random(unit), signed).units(5)
-                moved = Stream({k: tuple(v + self.constant for v in values) if k == unit else values
-                                for k, values in stream.values.items()}, stream.length)
                 try:
+                    stream = Sampler(self.skeleton, random.Random(unit), signed).units(5)
+                    moved = Stream({k: tuple(v + self.constant for v in values) if k == unit else values
+                                    for k, values in stream.values.items()}, stream.length)
                     before, after = (self._value(form, s) for s in (stream, moved))
                 except Undefined:
                     continue
+                if isinstance(after, Parts):
+                    return not expected and bool(difference(after, before) < EQUAL)
                 return bool(difference(after - before, mpmath.mpf(expected)) < EQUAL)
         return False
 

@@ -16,6 +16,7 @@ A max or min. C must be nondecreasing in the accumulator and map F(x, d_old) to 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -27,7 +28,11 @@ from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.ir import Cast, Const, Expr, Load, New, Old, Op, Ref, Size, refs, walk
 from redfuser.rules.language import STREAM
 
-_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
+SECONDS = 60.0
+"""No further accumulator is proved after this time."""
+
+MOST_EQUATIONS = 200
+"""Terms of an element identity that are compared before it counts as undecided."""
 
 
 class Undecided(Exception):
@@ -101,8 +106,10 @@ class _Prover:
 
     def _simplifies_to_zero(self, e: Any) -> bool:
         sp = self.symbols.sp
-        if sp.expand(e) == 0:
+        if sp.expand(e) == 0 or sp.expand(sp.fraction(sp.together(e))[0]) == 0:
             return True
+        if e.is_rational_function():
+            return False  # the numerator decides: nothing is left to simplify
         return bool(sp.simplify(sp.expand(e, trig=True)) == 0 or sp.simplify(e) == 0)
 
     @cached_property
@@ -139,7 +146,12 @@ class _Prover:
             return f"{a.name}: its body reads nothing that changes in its pass"
         correction = self.symbols(self.form.corrections[a.name])
         if a.monoid == "sum":
-            return self._sum(a, correction)
+            try:
+                return self._sum(a, correction)
+            except Undecided:
+                if (spelled := correction.subs(self.linear_dependencies)) == correction:
+                    raise
+                return self._sum(a, spelled)
         if a.monoid in ("max", "min"):
             return self._extremum(a, correction)
         raise Undecided(f"{a.name}: no argument for corrections of {a.monoid}")
@@ -178,16 +190,42 @@ class _Prover:
         return correction.subs({self.symbols.symbol("new", n): self.old(n) for n in names})
 
     def _linear(self, e: Any) -> Mapping[str, Any]:
-        """Coefficients of an expression that is linear in the sums of the state."""
+        """Coefficients of an expression that is linear in the sums of the state. A sum that bodies read as it is may be
+        a factor as well: there it is a number that elements are compared with."""
         sp = self.symbols.sp
-        names = [x.name for x in self.form.fused.accumulators if x.monoid == "sum"]
-        sums = [name for name in names if self.old(name) in e.free_symbols]
-        expanded = sp.expand(e)
-        found = {name: sp.diff(expanded, self.old(name)) for name in sums}
-        states = {self.old(name) for name in sums}
-        rest = expanded - sum(c * self.old(name) for name, c in found.items())
-        if any(c.free_symbols & states for c in found.values()) or not self.zero(rest):
+        names = {self.old(x.name): x.name for x in self.form.fused.accumulators if x.monoid == "sum"}
+        found: dict[str, Any] = {}
+        rest = sp.Integer(0)
+        for term in sp.Add.make_args(sp.expand(e)):
+            powers = term.as_powers_dict()
+            present = sorted((s for s in names if powers.get(s, 0) >= 1), key=str)
+            carrier = next((s for s in present if names[s] not in self.read), next(iter(present), None))
+            if carrier is None:
+                rest += term
+                continue
+            found[names[carrier]] = found.get(names[carrier], 0) + term / carrier
+        loose = {s for s, n in names.items() if n not in self.read}
+        if any(sp.expand(c).free_symbols & loose for c in found.values()) or not self.zero(rest):
             raise Undecided("the correction is not linear in the accumulators")
+        return found
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """Accumulators that bodies read directly."""
+        return frozenset[str]().union(*(refs(e) for e in self.form.bodies.values()))
+
+    @cached_property
+    def linear_dependencies(self) -> Mapping[Any, Any]:
+        """Old dependencies that are linear in the sums (a total rebuilt from a shifted one), with their definitions."""
+        found = {}
+        for name, e in self.form.dependencies.items():
+            spelled = self.symbols(e)
+            try:
+                coefficients = self._linear(spelled)
+            except Undecided:
+                continue
+            if coefficients and all(c.is_polynomial() for c in coefficients.values()):
+                found[self.old(name)] = spelled
         return found
 
     def _invariants(self) -> dict[str, Any]:
@@ -205,19 +243,34 @@ class _Prover:
         return found
 
     def _modulo_invariants(self, a: Accumulator, residual: Any) -> str:
-        """Solve residual = sum of multiples of invariants at sample elements, then verify it for every element."""
+        """Write the residual as a sum of multiples of invariants, the same multiples for every element."""
         sp = self.symbols.sp
         invariants = {k: v for k, v in self._invariants().items() if v != 0}
-        units = sorted((s for k, s in self.symbols.known.items() if k.startswith("unit ")), key=str)
         multipliers = sp.symbols(f"lambda0:{len(invariants)}")
         equation = residual - sum(m * v for m, v in zip(multipliers, invariants.values(), strict=True))
-        varying = [u for u in units if u in equation.free_symbols]
-        points = [dict(zip(varying, (sp.Rational(_PRIMES[(i + 3 * j) % len(_PRIMES)], 4) for i in range(len(varying))),
-                           strict=True)) for j in range(len(multipliers) + 1)]
-        solution = sp.solve([equation.subs(p) for p in points], multipliers, dict=True) if multipliers else []
-        if not solution or not self.zero(equation.subs(solution[0])):
+        equations = self._coefficients(equation)
+        if len(equations) > MOST_EQUATIONS:
+            raise Undecided(f"{a.name}: the element identity has too many terms")
+        solution = sp.solve(equations, multipliers, dict=True) if multipliers else []
+        if not solution or not all(self.zero(e.subs(solution[0])) for e in equations):
             raise Undecided(f"{a.name}: the element identity was not established")
         return " and ".join(text for m, text in zip(multipliers, invariants, strict=True) if solution[0].get(m, m) != 0)
+
+    def _coefficients(self, e: Any) -> list[Any]:
+        """Coefficients of the functions of an element in an expression: where all are 0, so is it for every element."""
+        sp = self.symbols.sp
+        varying = [s for k, s in self.symbols.known.items() if k in self._varying]
+        found: dict[Any, Any] = {}
+        for term in sp.Add.make_args(sp.expand(sp.expand(e), power_base=True, trig=True)):
+            coefficient, of_element = term.as_independent(*varying, as_Add=False)
+            found[of_element] = found.get(of_element, 0) + coefficient
+        return [c for c in map(sp.together, found.values()) if c != 0]
+
+    @cached_property
+    def _varying(self) -> frozenset[str]:
+        """Symbols of the units that carry the stream."""
+        units = self.form.skeleton.units
+        return frozenset(f"unit {name}" for name, e in units.items() if STREAM in self.form.skeleton.unit(e).axes)
 
     def _extremum(self, a: Accumulator, correction: Any) -> str:
         mine = self.old(a.name)
@@ -236,8 +289,11 @@ def prove(fused: FusedCascade, checked: Certificate) -> Certificate:
     positive = frozenset(a.name for a in fused.accumulators if a.monoid == "sum" and isinstance(a.body, Const))
     prover = _Prover(form, Symbols(positive))
     steps, open_ = [], []
+    end = time.perf_counter() + SECONDS
     for a in fused.accumulators:
         try:
+            if time.perf_counter() > end:
+                raise Undecided(f"{a.name}: no time is left ({SECONDS:.0f} s)")
             steps.append(prover.prove(a))
         except Undecided as problem:
             open_.append(f"undecided: {problem}")

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from redfuser.derivation.domain import MOST_DRAWS, mixed
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.ir import Cast, Expr, Load, Op, Ref, Size
 from redfuser.ir.ops import OPS
 from redfuser.rules.language import STREAM
-from redfuser.rules.real import RealEvaluator
+from redfuser.rules.real import RealEvaluator, Undefined
+
+FAR = 1.2
+"""Distance of the middle from 0, in standard deviations, where its sign is wanted: sums then have that sign too."""
+SKEW = 2
+"""Factor of distances towards 0 then: the element farthest from the mean lies below it or above it, by the sign."""
 
 _BOOLEAN_KINDS = frozenset({"compare", "logic"})
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Values of all units: a tuple along the stream for those that carry it, a number for the others."""
+    """Values of all units: a tuple along the stream for those that carry it, a number for the others.
+
+    `start`: position of the first element, for a part of a longer stream.
+    """
 
     values: Mapping[str, Any]
     length: int
+    start: int = 0
 
     def lookup(self, named: Mapping[str, Any]) -> Callable[[Expr], Any]:
         """Values of units, and of refs by name."""
@@ -36,29 +46,57 @@ class Stream:
 
     def part(self, start: int, stop: int) -> Stream:
         """The elements in [start, stop)."""
-        return Stream({k: v[start:stop] if isinstance(v, tuple) else v for k, v in self.values.items()}, stop - start)
+        return Stream({k: v[start:stop] if isinstance(v, tuple) else v for k, v in self.values.items()}, stop - start,
+                      self.start + start)
 
 
 class Sampler:
-    """Draws streams. `signed` False: positive numbers only (for logarithms and roots of inputs)."""
+    """Draws streams.
 
-    def __init__(self, skeleton: Skeleton, rng: random.Random, signed: bool = True) -> None:
+    signed     False: positive numbers only (for logarithms and roots of inputs)
+    center     mean of the elements
+    signs      where given, the middles of the units are `FAR` from 0 with these signs in turn, and the elements skewed
+    """
+
+    def __init__(self, skeleton: Skeleton, rng: random.Random, signed: bool = True, center: float = 0.1,
+                 signs: Sequence[int] = ()) -> None:
         self.skeleton = skeleton
         self.rng = rng
         self.signed = signed
+        self.center = center
+        self.signs = signs
         self.dtypes = {t.name: t.dtype for t in skeleton.cascade.tensors}
         self.axis = skeleton.cascade.axis
+        self.domain = skeleton.domain
 
     def units(self, length: int, spread: float = 1.0) -> Stream:
-        """A stream of `length` random elements of standard deviation `spread`."""
+        """A stream of `length` random elements of standard deviation `spread`, within the bounds that are assumed.
+
+        Raises
+        ------
+        Undefined
+            when no stream is found that meets the assumptions on elements.
+        """
+        stream = self._drawn(length, spread)
+        for _ in range(MOST_DRAWS if self.domain.elements else 0):
+            broken = self.domain.violations(stream.lookup({}), length)
+            if not any(broken):
+                return stream
+            stream = Stream(mixed(stream.values, self._drawn(length, spread).values, broken), length)
+        if self.domain.elements:
+            raise Undefined("no stream that meets the assumptions")
+        return stream
+
+    def _drawn(self, length: int, spread: float) -> Stream:
         values: dict[str, Any] = {}
-        for name, e in self.skeleton.units.items():
+        for k, (name, e) in enumerate(self.skeleton.units.items()):
+            center = FAR * max(spread, 1) * self.signs[k % len(self.signs)] if self.signs else self.center
             varying = STREAM in self.skeleton.unit(e).axes
             if varying:
                 strata = self.rng.sample(range(length), length)
-                values[name] = tuple(self._value(e, spread, (i + self.rng.random()) / length) for i in strata)
+                values[name] = tuple(self._value(e, center, spread, (i + self.rng.random()) / length) for i in strata)
             else:
-                values[name] = self._value(e, spread, self.rng.random())
+                values[name] = self._value(e, center, spread, self.rng.random())
         return Stream(values, length)
 
     def extended(self, base: Stream, length: int, extra: int, spread: float) -> Stream:
@@ -67,7 +105,7 @@ class Sampler:
         values = {k: v[:length] + more[k] if isinstance(v, tuple) else v for k, v in base.values.items()}
         return Stream(values, length + extra)
 
-    def _value(self, e: Expr, spread: float, quantile: float) -> Any:
+    def _value(self, e: Expr, center: float, spread: float, quantile: float) -> Any:
         """A value of a unit at a quantile of the normal distribution: strata keep elements apart from each other."""
         import mpmath
 
@@ -75,8 +113,12 @@ class Sampler:
             return self.rng.random() < 0.5
         if isinstance(e, Size):
             return mpmath.mpf(self.rng.randint(1, 9))
-        value = mpmath.mpf(NormalDist(0.1, spread).inv_cdf(max(quantile, 1e-9)))
-        return value if self.signed else abs(value) + mpmath.mpf("0.05")
+        drawn = NormalDist(center, spread).inv_cdf(max(quantile, 1e-9))
+        if self.signs and (drawn - center) * center < 0:
+            drawn = center + SKEW * (drawn - center)
+        value = mpmath.mpf(drawn)
+        value = value if self.signed else abs(value) + mpmath.mpf("0.05")
+        return self.domain.moved(e, value, lambda: mpmath.mpf(self.rng.random())) if self.domain.elements else value
 
     def _is_boolean(self, e: Expr) -> bool:
         if isinstance(e, Load):

@@ -1,8 +1,10 @@
-"""Collapse what becomes trivial when old and new values are the same: x - x, x + 0, x * 1, exp 0."""
+"""Collapse what becomes trivial: x - x, x + 0, x * 1, exp 0, and exponentials common to both sides of a quotient."""
 
 from __future__ import annotations
 
-from redfuser.ir import Const, Expr, Op, rewrite
+from functools import reduce
+
+from redfuser.ir import Const, Expr, Op, children, op, rewrite, with_children
 
 ZERO, ONE = Const(0), Const(1)
 
@@ -33,3 +35,31 @@ def _step(e: Expr) -> Expr | None:
 def collapse(e: Expr) -> Expr:
     """`e` without terms that are 0 and factors that are 1. Exact over the reals."""
     return rewrite(e, _step)
+
+
+def cancel_exponentials(e: Expr) -> Expr:
+    """`e` without exponentials that are factors of both sides of a quotient: they are never 0. Exact over the reals."""
+    if not isinstance(e, Op) or e.fn not in ("mul", "div"):
+        return with_children(e, tuple(map(cancel_exponentials, children(e))))
+    above, below = (list(map(cancel_exponentials, side)) for side in _factors(e))
+    common = [x for x in above if isinstance(x, Op) and x.fn in ("exp", "exp2") and x in below]
+    if not common:
+        return with_children(e, tuple(map(cancel_exponentials, children(e))))
+    for x in common:
+        if x in below:
+            above.remove(x)
+            below.remove(x)
+    numerator = _product(above)
+    return op("div", numerator, _product(below)) if below else numerator
+
+
+def _product(factors: list[Expr]) -> Expr:
+    return reduce(lambda a, b: op("mul", a, b), factors) if factors else ONE
+
+
+def _factors(e: Expr) -> tuple[list[Expr], list[Expr]]:
+    """Factors above and below of products and quotients."""
+    if not isinstance(e, Op) or e.fn not in ("mul", "div"):
+        return [e], []
+    (a, b), (c, d) = map(_factors, e.args)
+    return (a + c, b + d) if e.fn == "mul" else (a + d, b + c)

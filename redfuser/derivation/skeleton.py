@@ -2,15 +2,19 @@
 
 A *unit* is a subexpression the algebra does not look into: a load, a position, a producer, or anything that does not
 mention earlier results and contains a selection, a cast or a reduction over another axis (attention scores with their
-mask are one unit). In a skeleton a unit is `Load(name, axes)`, the stream axis is called `STREAM`, the stream length is
-`Size(STREAM)`, and an earlier result is `Ref(name)`.
+mask are one unit). Where some selection does mention results, all of them are looked into. In a skeleton a unit is
+`Load(name, axes)`, the stream axis is called `STREAM`, the stream length is `Size(STREAM)`, and an earlier result is
+`Ref(name)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+from redfuser.derivation.assumptions import Knowledge, knowledge
 from redfuser.ir import (
     Cascade,
     Cast,
@@ -23,6 +27,7 @@ from redfuser.ir import (
     Reduce,
     Ref,
     Size,
+    Tuple,
     children,
     free_axes,
     rename_axes,
@@ -33,6 +38,9 @@ from redfuser.ir import (
 )
 from redfuser.ir.ops import OPS
 from redfuser.rules.language import STREAM
+
+if TYPE_CHECKING:
+    from redfuser.derivation.domain import Domain
 
 _VISIBLE_KINDS = frozenset({"arith", "unary"})
 _LONGEST_NAME = 24
@@ -74,10 +82,28 @@ class Skeleton:
         self._names: dict[Expr, str] = {}
         self._mention: dict[Expr, bool] = {}
         self._crossed = False
+        self._selective = self._selects_state()
         for r in self.cascade.reductions:
             self._crossed = False
             body = self.abstract(r.body)
             self.stages.append(Stage(r.name, r.monoid, body, r.axes, self._crossed))
+
+    @cached_property
+    def known(self) -> Knowledge:
+        """What the caller guarantees of units and results."""
+        return knowledge(self)
+
+    @cached_property
+    def domain(self) -> Domain:
+        """Where units and results may lie."""
+        from redfuser.derivation.domain import Domain
+
+        return Domain(self)
+
+    def _selects_state(self) -> bool:
+        """Whether a selection has results in it: then the algebra has to see those without, too."""
+        bodies = (*(r.body for r in self.cascade.reductions), *(p.expr for p in self.cascade.producers))
+        return any(isinstance(x, Op) and x.fn == "select" and self.mentions(x) for e in bodies for x in walk(e))
 
     def mentions(self, e: Expr) -> bool:
         """Whether an expression of the cascade reads a result, directly or through producers."""
@@ -109,9 +135,9 @@ class Skeleton:
 
     def _visible(self, e: Expr) -> bool:
         """Whether the algebra sees the parts of an expression that reads no result."""
-        if self.fine and isinstance(e, (Op, Cast)):
+        if isinstance(e, Tuple) or (self.fine and isinstance(e, (Op, Cast))):
             return True
-        return isinstance(e, Op) and OPS[e.fn].kind in _VISIBLE_KINDS
+        return isinstance(e, Op) and (OPS[e.fn].kind in _VISIBLE_KINDS or (self._selective and e.fn == "select"))
 
     def _ref(self, e: Ref) -> Expr:
         if e.name in self.opaque:

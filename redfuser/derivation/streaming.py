@@ -11,98 +11,59 @@ exp(-inf - 0) = 0), and a quotient with divisor 0 reads 0; the epilogue sees the
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
 
 from redfuser.derivation.fusion import Accumulator, FusedCascade
+from redfuser.derivation.parts import occupied
+from redfuser.derivation.state import Array, Chunk, ChunkEvaluator, State
 from redfuser.errors import ShapeError
-from redfuser.ir import MONOIDS, OPS, Expr, Idx, Load, New, Old, Op, Ref, op, refs, rewrite, select
+from redfuser.ir import MONOIDS, OPS, Expr, New, Old, Op, Ref, find_parts, op, refs, rewrite, select
 from redfuser.ir.interpret import Arrays, Evaluator, axis_sizes
 
-Array = np.ndarray[Any, Any]
 _NOTHING = {"max": float("-inf"), "min": float("inf")}
 
 
-@dataclass(frozen=True)
-class State:
-    """What the loop carries: named arrays, one dimension per axis of the accumulator. `length` 0 is the empty state.
-
-    values  accumulator name -> array
-    inputs  the stream-free inputs seen so far (scales, weights), which corrections and the epilogue may read
-    sizes   length of every other axis
-    """
-
-    values: Mapping[str, Array] = field(default_factory=dict)
-    inputs: Mapping[str, Array] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    length: int = 0
-
-    def __getitem__(self, name: str) -> Array:
-        return self.values[name]
-
-    def __repr__(self) -> str:
-        if not self.length:
-            return "State(empty)"
-        values = ", ".join(f"{k}: {v.dtype}{list(v.shape)}" for k, v in self.values.items())
-        return f"State({values}, length={self.length})"
-
-
 FLOAT32: np.dtype[Any] = np.dtype("float32")
-EMPTY = State()
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Positions [start, stop) of the stream within `arrays`."""
-
-    arrays: Arrays
-    start: int
-    stop: int
-
-    @property
-    def length(self) -> int:
-        """Number of elements."""
-        return self.stop - self.start
-
-
-class ChunkEvaluator(Evaluator):
-    """Evaluates expressions on positions [start, stop) of the stream axis."""
-
-    def __init__(self, fused: FusedCascade, sizes: Mapping[str, int], chunk: Chunk, dtype: Any) -> None:
-        c = fused.cascade
-        super().__init__([a.name for a in c.axes], sizes, chunk.arrays, c.tensors, dtype)
-        self.stream = c.axis
-        self.chunk = chunk
-
-    def size(self, axis: str) -> int:
-        """Length of an axis; of the stream, that of the chunk."""
-        return self.chunk.length if axis == self.stream else super().size(axis)
-
-    def _value(self, e: Expr) -> Any:
-        if isinstance(e, Idx) and e.axis == self.stream:
-            return self.align(np.arange(self.chunk.start, self.chunk.stop), (e.axis,))
-        if isinstance(e, Load) and self.stream in e.axes:
-            window = slice(self.chunk.start, self.chunk.stop)
-            index = tuple(window if a == self.stream else slice(None) if isinstance(a, str) else a for a in e.axes)
-            array = np.asarray(self.arrays[e.tensor])[index]
-            if self.dtype is not None and array.dtype.kind not in "iub":
-                array = array.astype(self.dtype)
-            return self._aligned_any(array, tuple(a for a in e.axes if isinstance(a, str)))
-        return super()._value(e)
-
-
-def guarded_quotients(e: Expr) -> Expr:
-    """A quotient with divisor 0 reads 0: the rule for dependencies inside the loop."""
+def guarded(e: Expr, monoids: Mapping[str, str]) -> Expr:
+    """A quotient with divisor 0 reads 0, and so does an empty place: the rule for dependencies inside the loop."""
 
     def guard(x: Expr) -> Expr | None:
         return select(op("eq", x.args[1], 0), 0, x) if isinstance(x, Op) and x.fn == "div" else None
 
-    return rewrite(e, guard)
+    return rewrite(occupied(e, monoids), guard)
+
+
+def _prefixed(e: Expr, prefix: str, monoids: Mapping[str, str]) -> tuple[Expr, frozenset[str]]:
+    """A dependency as read inside the loop from the values with a prefix, and the names it reads."""
+    local = rewrite(guarded(e, monoids), lambda x: Ref(prefix + x.name, x.axes) if isinstance(x, Ref) else None)
+    return local, refs(local)
+
+
+class _Forms:
+    """Expressions of one fused cascade as the loop evaluates them, each rewritten once."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Any] = {}
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The form of a key, made at first use."""
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = make()
+        return found
+
+
+@lru_cache(maxsize=128)
+def _forms(fused: FusedCascade) -> _Forms:
+    """The forms of a fused cascade, shared by all that run it."""
+    return _Forms()
 
 
 class Streamer:
@@ -128,15 +89,16 @@ class Streamer:
         names = fused.passes[index] if fused.passes else ()
         self.accumulators = [a for a in fused.accumulators if a.name in names]
         self.axes = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies}
+        self.monoids = {a.name: a.monoid for a in fused.accumulators}
         self.nothing = {a.name: _NOTHING[a.monoid] for a in fused.accumulators if a.monoid in _NOTHING}
-        open_ = [d for d in fused.dependencies if d.name not in self.final]
-        self.dependencies = [(d.name, guarded_quotients(d.expr)) for d in open_]
+        self.forms = _forms(fused)
+        self.dependencies = [d for d in fused.dependencies if d.name not in self.final]
 
     def float_type(self, arrays: Mapping[str, Array]) -> np.dtype[Any]:
         """The floating type of the arithmetic."""
         if self.acc_dtype is not None:
             return self.acc_dtype
-        kinds = [np.asarray(a).dtype for a in arrays.values()]
+        kinds = [t for a in arrays.values() for t in _field_types(np.asarray(a).dtype)]
         floats = [d for d in kinds if d.kind not in "iub"]
         found: np.dtype[Any] = np.result_type(*floats) if floats else np.dtype("float64")
         return found if found.itemsize >= 4 else FLOAT32
@@ -154,6 +116,7 @@ class Streamer:
         for j, state in enumerate(states):
             self._define_old(ev, f"old{j} ", state)
         define_producers(self.fused, ev, with_stream=chunk is not None)
+        start = states[0].start if chunk is None or states else ev.start(str(self.fused.cascade.axis))
         length = sum(s.length for s in states) + (chunk.length if chunk else 0)
         values: dict[str, Array] = {}
         for a in self.accumulators:
@@ -161,7 +124,7 @@ class Streamer:
             value = self._combined(ev, a, len(states), chunk)
             self._define(ev, f"new {a.name}", a.name, _as_float(value, dtype))
             values[a.name] = _frozen(ev.values[f"new {a.name}"][1])
-        return State(values, inputs, sizes, length)
+        return State(values, inputs, sizes, length, start)
 
     def _define(self, ev: Evaluator, key: str, name: str, value: Any) -> None:
         """Bind a value whose dimensions are either the named axes in order, or aligned over all axes."""
@@ -179,25 +142,23 @@ class Streamer:
 
     def _define_dependencies(self, ev: Evaluator, prefix: str) -> None:
         """Bind every dependency whose operands are known and that is not bound yet."""
-        for name, e in self.dependencies:
-            if prefix + name in ev.values:
+        for d in self.dependencies:
+            if prefix + d.name in ev.values:
                 continue
-            local = rewrite(e, lambda x: Ref(prefix + x.name, x.axes) if isinstance(x, Ref) else None)
-            if refs(local) <= set(ev.values):
-                self._define(ev, prefix + name, name, ev(local))
+            make = partial(_prefixed, d.expr, prefix, self.monoids)
+            local, read = self.forms.get(("dependency", prefix, d.name), make)
+            if read <= ev.values.keys():
+                self._define(ev, prefix + d.name, d.name, ev(local))
 
     def _combined(self, ev: Evaluator, a: Accumulator, states: int, chunk: Chunk | None) -> Any:
         """The corrected old values and the reduction of the chunk, combined in stream order."""
-        parts = [ev(self._correction(a, f"old{j} ")) for j in range(states)]
+        monoid = find_parts(a.monoid)
+        corrected = [self._correction(a, f"old{j} ") for j in range(states)]
+        found = [ev(e) if monoid is None else ev.structured(e, monoid) for e in corrected]
         if chunk is not None:
             assert self.fused.cascade.axis is not None
-            parts.append(ev.reduce(a.monoid, self.fused.cascade.axis, self._at_new(a.body)))
-        value = parts[0]
-        for part in parts[1:]:
-            if a.monoid != "first":
-                with np.errstate(all="ignore"):
-                    value = OPS[MONOIDS[a.monoid].combine].numpy(value, part)
-        return value
+            found.append(ev.reduce(a.monoid, self.fused.cascade.axis, self._at_new(a.body)))
+        return found[0] if a.monoid == "first" else reduce(partial(_combine, a.monoid), found)
 
     def _correction(self, a: Accumulator, prefix: str) -> Expr:
         """The corrected value of an accumulator of an old state."""
@@ -210,7 +171,8 @@ class Streamer:
                 return Ref(prefix + x.name, self.axes[x.name])
             return self._shift(x.name) if isinstance(x, New) else None
 
-        return rewrite(e, version)
+        found: Expr = self.forms.get(("correction", prefix, e), lambda: rewrite(e, version))
+        return found
 
     def _at_new(self, body: Expr) -> Expr:
         """The body of an accumulator at the newest dependencies."""
@@ -218,7 +180,8 @@ class Streamer:
         def newest(x: Expr) -> Expr | None:
             return self._shift(x.name, x.axes) if isinstance(x, Ref) and x.name in self.axes else None
 
-        return rewrite(body, newest)
+        found: Expr = self.forms.get(("body", "", body), lambda: rewrite(body, newest))
+        return found
 
     def _shift(self, name: str, axes: tuple[str, ...] | None = None) -> Expr:
         """The new value of a name; an extremum of nothing is 0."""
@@ -240,6 +203,18 @@ class Streamer:
         for name, value in (*self.final.items(), *state.values.items()):
             self._define(ev, f"new {name}", name, value)
         return ev
+
+
+def _combine(monoid: str, a: Any, b: Any) -> Any:
+    """Two partial results in one, `a` the earlier."""
+    with np.errstate(all="ignore"):
+        parts = find_parts(monoid)
+        return OPS[MONOIDS[monoid].combine].numpy(a, b) if parts is None else parts.combined(*np.broadcast_arrays(a, b))
+
+
+def _field_types(dtype: np.dtype[Any]) -> list[np.dtype[Any]]:
+    """The dtypes of the parts of a value."""
+    return [dtype] if dtype.names is None else [dtype[name].base for name in dtype.names]
 
 
 def define_producers(fused: FusedCascade, ev: Evaluator, with_stream: bool) -> None:
@@ -269,7 +244,7 @@ def stream_free(fused: FusedCascade) -> list[str]:
 
 def chunk_sizes(fused: FusedCascade, chunk: Chunk) -> dict[str, int]:
     c = fused.cascade
-    return axis_sizes(c.tensors, chunk.arrays, {a.name: a.size for a in c.axes})
+    return axis_sizes(c.tensors, chunk.arrays, {a.name: a.size for a in c.axes} | dict(chunk.sizes))
 
 
 def finalize(fused: FusedCascade, values: Mapping[str, Array], inputs: Arrays, sizes: Mapping[str, int],
@@ -290,83 +265,34 @@ def finalize(fused: FusedCascade, values: Mapping[str, Array], inputs: Arrays, s
     stages = {r.name: r for r in c.reductions}
     for name, e in fused.epilogue:
         stage = stages[name]
-        ev.define(f"result {name}", stage.axes, ev(e) if length else MONOIDS[stage.monoid].identity)
+        ev.define(f"result {name}", stage.axes, _result(ev, stage.monoid, e, length))
         results[name] = np.array(ev.values[f"result {name}"][1])
     return results
 
 
-def run_fused(fused: FusedCascade, arrays: Arrays, *, chunks: int | Sequence[int] = 4, tree: int | None = None,
-              seed: int = 0, dtype: Any = None) -> dict[str, Array]:
-    """Reductions and outputs of a fused cascade, computed incrementally.
-
-    Parameters
-    ----------
-    arrays
-        the inputs by name.
-    chunks
-        lengths of the chunks, or their number (boundaries are then drawn from `seed`; chunks may be empty).
-    tree
-        None: one state streams over the chunks. A seed: every chunk becomes a state of its own, and neighbouring
-        states are merged in a random order.
-    dtype
-        dtype of the arithmetic; None: that of the inputs.
-
-    Raises
-    ------
-    ShapeError
-        when arrays disagree, or a maximum or minimum of nothing is asked for.
-    """
-    c = fused.cascade
-    sizes = axis_sizes(c.tensors, arrays, {a.name: a.size for a in c.axes})
-    values: dict[str, Array] = {}
-    final: dict[str, Array] = {}
-    for index in range(len(fused.passes)):
-        assert c.axis is not None
-        streamer = Streamer(fused, index, final, dtype)
-        parts = [Chunk(arrays, a, b) for a, b in _boundaries(sizes[c.axis.rstrip("'")], chunks, seed)]
-        state = _stream(streamer, parts) if tree is None else _merge_tree(streamer, parts, random.Random(tree))
-        if not state.length:
-            state = empty_state(streamer, arrays, sizes)
-        values |= state.values
-        final |= streamer.finals(state)
-    real = None if dtype is None else np.dtype(dtype).type
-    results = finalize(fused, values, arrays, sizes, sizes[c.axis.rstrip("'")] if c.axis else 0, real)
-    named = {r.name: results[r.name] for r in c.reductions}
-    return named | _outputs(fused, results, arrays, sizes, real)
-
-
-def _boundaries(length: int, chunks: int | Sequence[int], seed: int) -> Iterator[tuple[int, int]]:
-    if isinstance(chunks, int):
-        cuts = sorted(random.Random(seed).choices(range(length + 1), k=max(chunks - 1, 0)))
-        edges = [0, *cuts, length]
-    else:
-        edges = [0, *np.cumsum(np.asarray(chunks, dtype=int)).tolist()]
-        if edges[-1] != length:
-            raise ShapeError(f"argument 'chunks' covers {edges[-1]} elements of a stream of {length}")
-    return pairwise(edges)
-
-
-def _stream(streamer: Streamer, chunks: Sequence[Chunk]) -> State:
-    state = EMPTY
-    for chunk in chunks:
-        if chunk.length:
-            state = streamer.advance([state] if state.length else [], chunk)
-    return state
-
-
-def _merge_tree(streamer: Streamer, chunks: Sequence[Chunk], rng: random.Random) -> State:
-    states = [streamer.advance([], chunk) if chunk.length else EMPTY for chunk in chunks] or [EMPTY]
-    while len(states) > 1:
-        i = rng.randrange(len(states) - 1)
-        states[i : i + 2] = [merge(streamer, states[i], states[i + 1])]
-    return states[0]
+def _result(ev: Evaluator, monoid: str, e: Expr, length: int) -> Any:
+    """The result of a reduction by its epilogue; the value of nothing for an empty stream."""
+    parts = find_parts(monoid)
+    if parts is not None:
+        return ev.structured(e, parts) if length else parts.nothing((), np.float64 if ev.dtype is None else ev.dtype)
+    return ev(e) if length else MONOIDS[monoid].identity
 
 
 def merge(streamer: Streamer, a: State, b: State) -> State:
     """The state of the two streams one after the other; an empty state is neutral."""
     if not a.length or not b.length:
         return a if a.length else b
-    return streamer.advance([a, b])
+    return streamer.advance([a, _moved(streamer, b, a.start + a.length - b.start)])
+
+
+def _moved(streamer: Streamer, state: State, distance: int) -> State:
+    """A state whose elements lie further along the stream than they were thought to."""
+    values = dict(state.values)
+    for a in streamer.accumulators:
+        monoid = find_parts(a.monoid)
+        if monoid is not None:
+            values[a.name] = monoid.moved(values[a.name], distance)
+    return replace(state, values=values)
 
 
 def empty_state(streamer: Streamer, arrays: Arrays, sizes: Mapping[str, int]) -> State:
@@ -380,23 +306,15 @@ def empty_state(streamer: Streamer, arrays: Arrays, sizes: Mapping[str, int]) ->
     values = {}
     dtype = streamer.float_type({k: np.asarray(v) for k, v in arrays.items()})
     for a in streamer.accumulators:
-        if a.monoid in _NOTHING:
+        monoid = find_parts(a.monoid)
+        if a.monoid in _NOTHING or (monoid is not None and monoid.largest is not None and monoid.rank is None):
             raise ShapeError(f"{a.monoid} of an empty stream ({a}): axis {streamer.fused.cascade.axis} has length 0")
+        shape = tuple(sizes[x.rstrip("'")] for x in a.axes)
+        if monoid is not None:
+            values[a.name] = monoid.nothing(shape, dtype)
+            continue
         nothing = 0.0 if a.monoid == "first" else MONOIDS[a.monoid].identity  # any pivot will do
-        values[a.name] = np.full([sizes[x.rstrip("'")] for x in a.axes], nothing, dtype)
+        values[a.name] = np.full(shape, nothing, dtype)
     return State(values, {k: np.asarray(arrays[k]) for k in stream_free(streamer.fused)}, sizes)
-
-
-def _outputs(fused: FusedCascade, results: Mapping[str, Array], arrays: Arrays, sizes: Mapping[str, int],
-             dtype: Any) -> dict[str, Array]:
-    """Outputs from results and state (a name means the result first), those with the stream axis in a second sweep."""
-    c = fused.cascade
-    ev = Evaluator([a.name for a in c.axes], sizes, arrays, c.tensors, dtype)
-    axes = {r.name: r.axes for r in c.reductions}
-    axes = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies} | axes
-    for name, value in results.items():
-        ev.define(name, axes[name], ev.align(value, axes[name]))
-    define_producers(fused, ev, with_stream=True)
-    return {o.name: ev.output(o) for o in c.outs}
 
 

@@ -2,7 +2,8 @@
 
 Inside the loop a quotient with divisor 0 reads 0: nothing with weight was seen yet, and 0 keeps the prefix neutral.
 When the divisor is still 0 at the end, the definition's dependency is 0/0 or c/0, and every sum that reads it at all is
-undefined. The epilogue sees the unguarded quotient and says so.
+undefined. The epilogue sees the unguarded quotient and says so. The same holds where one of the best elements is
+read and is a masked one, for want of others.
 """
 
 from __future__ import annotations
@@ -12,12 +13,31 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from redfuser.derivation.fusion import COUNT, FusedCascade
-from redfuser.ir import Const, Expr, Let, New, Old, Op, Ref, Size, children, op, select, walk
+from redfuser.derivation.parts import spread
+from redfuser.ir import (
+    OPS,
+    Const,
+    Expr,
+    Let,
+    New,
+    Old,
+    Op,
+    Part,
+    Ref,
+    Size,
+    Tuple,
+    children,
+    has_parts,
+    op,
+    select,
+    walk,
+)
+from redfuser.ir.monoids import VALUE
 
 
 def mark_undefined(fused: FusedCascade) -> FusedCascade:
     """The fused cascade whose epilogue gives NaN where a dependency of a result ends up infinite or NaN."""
-    risky = {d.name: d for d in fused.dependencies if _may_divide_by_nothing(d.expr)}
+    risky = {d.name: d for d in fused.dependencies if _may_divide_by_nothing(d.expr) or _reads_an_element(d.expr)}
     if not risky:
         return fused
     return replace(fused, epilogue=tuple((name, _marked(fused, risky, e)) for name, e in fused.epilogue))
@@ -31,11 +51,23 @@ def _may_divide_by_nothing(e: Expr) -> bool:
     )
 
 
+def _reads_an_element(e: Expr) -> bool:
+    """Whether it holds one of the best elements, which may be masked."""
+    return any(isinstance(x, Part) and x.part == VALUE for x in walk(e))
+
+
 def _is_count(e: Expr) -> bool:
     return isinstance(e, Size) or (isinstance(e, Ref) and e.name.partition("_")[0] == COUNT)
 
 
 def _marked(fused: FusedCascade, risky: dict[str, Let], e: Expr) -> Expr:
+    monoid = next((a.monoid for a in fused.accumulators if isinstance(e, Ref) and a.name == e.name), "")
+    if has_parts(monoid) and _dependencies_of(fused, e) & set(risky):
+        e = spread(monoid, e)
+        if isinstance(e, Ref):
+            return e
+    if isinstance(e, Tuple):  # a position is one whatever the numbers are
+        return Tuple((_marked(fused, risky, e.args[0]), *e.args[1:]))
     for name in sorted(_dependencies_of(fused, e) & set(risky)):
         d = Ref(name, risky[name].axes)
         e = select(op("eq", d - d, 0.0), e, Const(math.nan))
@@ -54,17 +86,19 @@ def _dependencies_of(fused: FusedCascade, e: Expr) -> set[str]:
         if name in seen:
             continue
         seen.add(name)
-        inner = list(_always_read(bodies[name])) if name in bodies else []
+        element = {n: d for n, d in dependencies.items() if _reads_an_element(d)}
+        body = bodies.get(name, element.get(name))
+        inner = [] if body is None else list(_always_read(body))
         found |= {n for n in inner if n in dependencies}
         todo += inner
     return found
 
 
 def _always_read(e: Expr) -> Iterator[str]:
-    """Names read whatever the element is: branches of selections do not count."""
+    """Names whose NaN is the element's: branches of selections do not count, nor comparisons (false of a NaN)."""
     if isinstance(e, Ref):
         yield e.name
-    if isinstance(e, (Old, New)):
+    if isinstance(e, (Old, New)) or (isinstance(e, Op) and OPS[e.fn].kind == "compare"):
         return
     for c in children(e)[:1] if isinstance(e, Op) and e.fn == "select" else children(e):
         yield from _always_read(c)

@@ -12,12 +12,14 @@ from redfuser.errors import ShapeError
 
 
 class Dim:
-    """A size. `name`: given by the user; `value`: the size while tracing, if known; `fixed`: the trace relies on it."""
+    """A size. `name`: given by the user; `value`: the size while tracing, if known; `fixed`: the trace relies on it.
+    `parts`: the sizes whose product it is, the outermost first, where a reshape has split or merged dimensions."""
 
     def __init__(self, name: str | None = None, value: int | None = None) -> None:
         self.name = name
         self.value = value
         self.fixed = False
+        self.parts: tuple[Dim, ...] = ()
         self._parent: Dim | None = None
 
     def find(self) -> Dim:
@@ -29,13 +31,18 @@ class Dim:
             self._parent, self = root, self._parent
         return root
 
+    def atoms(self) -> tuple[Dim, ...]:
+        """The sizes without parts whose product this one is."""
+        root = self.find()
+        return tuple(a for p in root.parts for a in p.atoms()) if root.parts else (root,)
+
     def unify(self, other: Dim) -> None:
         """Make two sizes equal.
 
         Raises
         ------
         ShapeError
-            if they have different values or different names.
+            if they have different values or different names, or are products of different sizes.
         """
         a, b = self.find(), other.find()
         if a is b:
@@ -47,6 +54,13 @@ class Dim:
         a.name = b.name if a.name is None else a.name
         a.value = b.value if a.value is None else a.value
         a.fixed |= b.fixed
+        if a.parts and b.parts:
+            own, others = a.atoms(), b.atoms()
+            if [x.value for x in own] != [x.value for x in others]:
+                raise ShapeError(f"size {a} is split in two ways: {_product(own)} and {_product(others)}")
+            for x, y in zip(own, others, strict=True):
+                x.unify(y)
+        a.parts = a.parts or b.parts
         b._parent = a
 
     def __str__(self) -> str:
@@ -54,6 +68,10 @@ class Dim:
         if root.name is not None:
             return root.name
         return "?" if root.value is None else str(root.value)
+
+
+def _product(atoms: Sequence[Dim]) -> str:
+    return " * ".join(map(str, atoms))
 
 
 Shape = tuple[Dim | int, ...]

@@ -13,6 +13,9 @@ Builder = Callable[[list[Expr], Sequence[str], str], Expr]
 """From operands, their dtypes and the result dtype to the expression."""
 
 
+ONES = (Const(1), Const(1.0))
+
+
 def numeric(e: Expr, dtype: str) -> Expr:
     """A truth value as 1 or 0; numbers stay."""
     return select(e, 1, 0) if dtype == "bool" else e
@@ -43,7 +46,11 @@ def _arithmetic(name: str, on_bool: str) -> Builder:
     """Arithmetic that NumPy defines as logic on bool."""
 
     def build(args: list[Expr], dtypes: Sequence[str], result: str) -> Expr:
-        return op(on_bool, *args) if result == "bool" else op(name, *map(numeric, args, dtypes))
+        if result == "bool":
+            return op(on_bool, *args)
+        operands = list(map(numeric, args, dtypes))
+        others = [e for e in operands if e not in ONES]  # w * np.ones_like(x) is w
+        return others[0] if name == "mul" and len(others) == 1 else op(name, *operands)
 
     return build
 

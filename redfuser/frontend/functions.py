@@ -10,10 +10,11 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from redfuser.errors import ShapeError, TraceError
-from redfuser.frontend import contract, reductions
+from redfuser.frontend import contract, order, reductions
 from redfuser.frontend.creation import band_mask, full, to_shape
 from redfuser.frontend.dims import Dim, show_shape
 from redfuser.frontend.record import promote
+from redfuser.frontend.regroup import regrouped
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
 
@@ -85,19 +86,20 @@ def squeeze(a: Tracer, axis: Any = None) -> Tracer:
 
 
 def reshape(a: Tracer, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Tracer:
-    """np.reshape that inserts or drops dimensions of size 1. Others stay in place: merging and splitting axes has no
-    form with symbolic sizes."""
+    """np.reshape in C order. Merged axes keep symbolic sizes; a size that is split is static, and so are sizes that are
+    given as numbers."""
     target = shape if newshape is None else newshape
     entries = list(target) if isinstance(target, (tuple, list)) else [target]
     kept = [i for i, d in enumerate(a.value.shape) if isinstance(d, Dim)]
     wanted = [i for i, e in enumerate(entries) if not (isinstance(e, int) and e == 1)]
     if len(wanted) == len(kept) + 1:  # -1 stands for 1 when all other sizes are named
         wanted = [i for i in wanted if not (isinstance(entries[i], int) and entries[i] == -1)]
-    fits = len(wanted) == len(kept) and all(
+    fits = sum(isinstance(e, int) and e == -1 for e in entries) <= 1 and len(wanted) == len(kept) and all(
         _same_size(a, d, entries[i]) for i, d in zip(wanted, kept, strict=True))
     if not fits:
-        raise TraceError(located(f"reshape of {show_shape(a.value.shape)} merges or splits axes; only "
-                                 "dimensions of size 1 can be inserted or dropped: pass the array with its axes apart"))
+        if order != "C":
+            raise TraceError(located(f"reshape(order={order!r}) cannot be recorded; transpose first"))
+        return Tracer(a.recorder, a.recorder.add("reshape", (a.value,), regrouped(a.value, entries), a.dtype))
     source = dict(zip(wanted, kept, strict=True))
     return a.view(tuple(source.get(i) for i in range(len(entries))))
 
@@ -111,8 +113,8 @@ def _same_size(a: Tracer, dim: int, entry: Any) -> bool:
 
 
 def ravel(a: Tracer, order: str = "C") -> Tracer:
-    """np.ravel of arrays with at most one dimension of size other than 1."""
-    return reshape(a, -1)
+    """np.ravel in C order."""
+    return reshape(a, -1, order)
 
 
 def broadcast_to(a: Tracer, shape: Any, subok: bool = False) -> Tracer:
@@ -220,6 +222,7 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.sum: reductions.sum_, np.prod: reductions.prod, np.max: reductions.amax, np.min: reductions.amin,
     np.any: reductions.any_, np.all: reductions.all_, np.mean: reductions.mean, np.var: reductions.var,
     np.std: reductions.std, np.ptp: reductions.ptp, np.average: reductions.average,
+    np.argmax: order.argmax, np.argmin: order.argmin,
     np.count_nonzero: reductions.count_nonzero, np.linalg.norm: reductions.norm,
     np.einsum: contract.einsum, np.dot: contract.dot, np.inner: contract.inner, np.outer: contract.outer,
     np.vdot: contract.dot, np.trace: contract.trace_, np.diagonal: contract.diagonal,

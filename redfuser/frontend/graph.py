@@ -10,15 +10,19 @@ Operations (`TraceNode.op`) and their `param`:
     where      none; inputs condition, a, b broadcast
     cast       none; to the dtype of the node
     reduce     (name of a binary ufunc, axes, keepdims)
+    parts      (monoid, axis, keepdims, part): one part of a reduction whose results have several
     einsum     subscripts with explicit output; repeated letters have equal sizes
     view       `View`: dimensions permuted, inserted, dropped at a position
     broadcast  none; to the shape of the node
+    reshape    none; to the shape of the node, whose sizes have the parts of the input's (gone in a finished trace)
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,8 +36,8 @@ from redfuser.frontend.structure import leaves_of, unflatten
 Shape = tuple[str | int, ...]
 
 OPERATIONS = {
-    "input": 0, "const": 0, "size": 0, "arange": 0, "ufunc": None, "where": 3, "cast": 1, "reduce": 1, "einsum": None,
-    "view": 1, "broadcast": 1,
+    "input": 0, "const": 0, "size": 0, "arange": 0, "ufunc": None, "where": 3, "cast": 1, "reduce": 1, "parts": None,
+    "einsum": None, "view": 1, "broadcast": 1, "reshape": 1,
 }
 """Operation -> number of inputs (None: several numbers are legal)."""
 
@@ -73,12 +77,14 @@ class TraceNode:
 
 @dataclass(frozen=True)
 class TraceSize:
-    """A size. `named`: the label is the user's; `value`: its length while tracing; `fixed`: the trace relies on it."""
+    """A size. `named`: the label is the user's; `value`: its length while tracing; `fixed`: the trace relies on it.
+    `parts`: the sizes whose product it is; nodes have dimensions for the parts, not for the product."""
 
     label: str
     named: bool
     value: int | None
     fixed: bool
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,8 @@ class Trace:
     structure  the nested result with `Leaf`s for arrays
     sizes      every size, in order of first appearance
     guards     what must still hold for the trace to be valid at a later call
+    shapes     position of an input or output -> its shape for the caller, where that has products of sizes
+    assumptions  positions of the conditions (bool) that the caller guarantees to hold everywhere
     """
 
     name: str
@@ -102,6 +110,8 @@ class Trace:
     structure: Any
     sizes: tuple[TraceSize, ...]
     guards: tuple[SizeGuard | ScopeGuard, ...] = ()
+    assumptions: tuple[int, ...] = ()
+    shapes: Mapping[int, Shape] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"trace {self.name}"]
@@ -112,6 +122,7 @@ class Trace:
             where = "" if n.source is None else f"  # {n.source.line}: {n.source.text}"
             lines.append(f"  %{i} = {n!s:{width if where else 0}}{where}")
         lines.append(f"  return {', '.join(f'%{i}' for i in self.outputs)}")
+        lines += [f"  assume %{i}" for i in self.assumptions]
         lines += [f"  guard {g}" for g in self.guards]
         return "\n".join(lines)
 
@@ -134,8 +145,34 @@ class Trace:
         """
         if len(arrays) != len(self.outputs):
             raise ShapeError(f"{len(arrays)} arrays for the {len(self.outputs)} outputs of {self.name}")
-        full = [_with_unit_dims(np.asarray(a), self.nodes[i].shape) for a, i in zip(arrays, self.outputs, strict=True)]
+        full = [self.for_caller(np.asarray(a), i) for a, i in zip(arrays, self.outputs, strict=True)]
         return unflatten(self.structure, full)
+
+    def caller_shape(self, position: int) -> Shape:
+        """The shape of an input or output as the caller knows it."""
+        return self.shapes.get(position, self.nodes[position].shape)
+
+    @cached_property
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Sizes that are products -> their parts."""
+        return {s.label: s.parts for s in self.sizes if s.parts}
+
+    def for_caller(self, array: np.ndarray[Any, Any], position: int) -> Any:
+        """An output in the shape of the caller: products in one dimension, dimensions of size 1 inserted."""
+        own = self.nodes[position].shape
+        if position not in self.shapes:
+            return _with_unit_dims(array, own)
+        entries = own if array.ndim == len(own) else [e for e in own if e != 1]
+        lengths = iter([n for n, e in zip(array.shape, entries, strict=True) if e != 1])
+        return array.reshape([math.prod(next(lengths) for _ in self.parts.get(e, (e,))) if isinstance(e, str) else 1
+                              for e in self.shapes[position]])
+
+    def with_parts(self, array: np.ndarray[Any, Any], position: int, sizes: Mapping[str, int]) -> np.ndarray[Any, Any]:
+        """The array of an input or output with a dimension per part and without those of size 1.
+
+        `sizes`: label -> length of every size.
+        """
+        return array.reshape([sizes[e] for e in self.nodes[position].shape if isinstance(e, str)])
 
     def size_values(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Label -> length of every size, from the shapes of all arguments; captured arrays are added.
@@ -147,14 +184,20 @@ class Trace:
         """
         shapes = {**{name: np.shape(array) for name, array in self.captured.items()}, **shapes}
         values = {s.label: s.value for s in self.sizes if s.fixed and s.value is not None}
-        for name, n in self.inputs().items():
-            if len(shapes[name]) != len(n.shape):
-                raise ShapeError(f"argument {name!r} has {len(shapes[name])} dimensions, expected {len(n.shape)}")
-            for label, length in zip(n.shape, shapes[name], strict=True):
+        inputs = {n.param: (self.caller_shape(i), n.dtype) for i, n in enumerate(self.nodes) if n.op == "input"}
+        for name, (shape, dtype) in inputs.items():
+            if len(shapes[name]) != len(shape):
+                raise ShapeError(f"argument {name!r} has {len(shapes[name])} dimensions, expected {len(shape)}")
+            for label, length in zip(shape, shapes[name], strict=True):
                 expected = label if isinstance(label, int) else values.setdefault(label, length)
                 if expected != length:
                     raise ShapeError(f"argument {name!r} of shape {shapes[name]}: length {length} where {expected} is "
-                                     f"expected (traced as {Spec(n.shape, n.dtype)})")
+                                     f"expected (traced as {Spec(shape, dtype)})")
+        for label, parts in self.parts.items():
+            if all(p in values for p in parts):
+                product = math.prod(values[p] for p in parts)
+                if values.setdefault(label, product) != product:
+                    raise ShapeError(f"length {values[label]} where {product} is expected, the product of {parts}")
         return values
 
     def mismatch(self, specs: Mapping[str, Spec]) -> str | None:
@@ -220,7 +263,7 @@ def check_trace(t: Trace) -> None:
             raise DTypeError(f"{where}: unsupported dtype")
         if n.weak and n.shape:
             raise CheckError(f"{where}: only 0-d values are weak")
-    if any(not 0 <= i < len(t.nodes) for i in (*t.outputs, *t.arguments.values())):
-        raise CheckError(f"trace {t.name}: an output or argument does not exist")
+    if any(not 0 <= i < len(t.nodes) for i in (*t.outputs, *t.arguments.values(), *t.assumptions)):
+        raise CheckError(f"trace {t.name}: an output, argument or assumption does not exist")
     if len(t.outputs) != len(leaves_of(t.structure)):
         raise CheckError(f"trace {t.name}: {len(t.outputs)} outputs for {len(leaves_of(t.structure))} places")

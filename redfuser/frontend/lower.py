@@ -8,16 +8,21 @@ primed when the label is already in use), so that equal reductions become one le
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from redfuser.errors import TraceError
+from redfuser.frontend.assumed import assumed
 from redfuser.frontend.element import UFUNCS, cast_element, numeric
 from redfuser.frontend.graph import Trace, TraceNode, View
 from redfuser.frontend.naming import choose_axis_names, rename_term, unique_name
+from redfuser.frontend.places import broadcast_labels, ranks, single
 from redfuser.ir import (
+    MONOIDS,
     Axis,
     Cast,
     Const,
@@ -26,14 +31,17 @@ from redfuser.ir import (
     Let,
     Load,
     Out,
+    Part,
     Reduce,
     Ref,
     Size,
     Tensor,
     Term,
+    Tuple,
     check_term,
     free_axes,
     op,
+    parts_monoid,
     rename_axes,
     select,
 )
@@ -60,13 +68,17 @@ class Lowering:
     sources: dict[str, str]
 
     def arrays(self, arguments: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """The term's tensors for the trace's arguments: captured arrays added, dimensions of size 1 dropped (views)."""
+        """The term's tensors for the trace's arguments: captured arrays added, dimensions of size 1 dropped and split
+        dimensions apart (views)."""
+        sizes = self.trace.size_values({name: np.shape(arguments[name]) for name in self.trace.arguments})
         found: dict[str, np.ndarray[Any, Any]] = {}
-        for name, node in self.trace.inputs().items():
+        for i, node in enumerate(self.trace.nodes):
+            if node.op != "input":
+                continue
+            name = node.param
             array = np.asarray(arguments[name] if name in arguments else self.trace.captured[name])
-            units = tuple(i for i, entry in enumerate(node.shape) if isinstance(entry, int))
             dtype = scalar_dtype(self.trace) if node.weak and node.dtype == "float64" else array.dtype
-            found[name] = array.squeeze(units).astype(dtype, copy=False)
+            found[name] = self.trace.with_parts(array, i, sizes).astype(dtype, copy=False)
         return found
 
     def __str__(self) -> str:
@@ -83,9 +95,12 @@ def lower_with_sources(trace: Trace) -> Lowering:
     lowerer = _Lowerer(trace)
     outs = tuple(lowerer.output(name, i) for name, i in zip(lowerer.out_names, trace.outputs, strict=True))
     tensors = tuple(lowerer.tensor(name, node) for name, node in trace.inputs().items())
-    raw = Term(trace.name, _axes_of(trace, tensors, lowerer.lets, outs), tensors, tuple(lowerer.lets), outs)
+    lets = tuple(lowerer.lets)
+    assumptions = tuple(assumed(lowerer.element, trace, lowerer.lets, {x.name for x in lets}))
+    raw = Term(trace.name, _axes_of(trace, tensors, lets, outs), tensors, lets, outs)
+    raw = replace(raw, assumptions=tuple(a for a in assumptions if free_axes(a) <= {x.name for x in raw.axes}))
     named = {s.label for s in trace.sizes if s.named}
-    taken = {t.name for t in tensors} | {x.name for x in lowerer.lets} | {o.name for o in outs}
+    taken = {t.name for t in tensors} | {x.name for x in lets} | {o.name for o in outs}
     term = rename_term(raw, choose_axis_names(raw, named, taken))
     check_term(term)
     return Lowering(trace, term, lowerer.sources)
@@ -104,6 +119,7 @@ class _Lowerer:
         self._reductions: dict[tuple[int, Index], Expr] = {}
         self._known: dict[tuple[Expr, tuple[str, ...]], str] = {}
         self._consumers: dict[int, list[TraceNode]] = {}
+        self.ranks = dict(ranks(trace))
         for n in trace.nodes:
             for i in n.inputs:
                 self._consumers.setdefault(i, []).append(n)
@@ -153,7 +169,7 @@ class _Lowerer:
         own = canonical(n.shape, index)
         key = (position, own)
         if key not in self._reductions:
-            build = self._einsum if n.op == "einsum" else self._reduce
+            build = {"einsum": self._einsum, "parts": self._parts, "reduce": self._reduce}[n.op]
             self._reductions[key] = build(position, n, own)
         return _at(self._reductions[key], own, index)
 
@@ -163,20 +179,45 @@ class _Lowerer:
         kept = iter(own)
         full: list[str | int | None] = []
         bound: list[str] = []
+        places: dict[int, range] = {}
         for i, entry in enumerate(shape):
             if i not in axes:
                 full.append(next(kept))
                 continue
             if keepdims:
                 next(kept)
-            full.append(None if isinstance(entry, int) else fresh_axis(entry, (*own, *bound)))
+            if entry in self.ranks:
+                places[i] = range(self.ranks[str(entry)])
+            full.append(None if isinstance(entry, int) or i in places else fresh_axis(entry, (*own, *bound)))
             bound += _named((full[-1],))
         is_bool = self.trace.nodes[n.inputs[0]].dtype == "bool"
         monoid = _BOOL_MONOIDS.get(ufunc, _MONOIDS[ufunc]) if is_bool else _MONOIDS[ufunc]
-        body = self.element(n.inputs[0], tuple(full))
-        if is_bool and monoid in ("sum", "prod"):
-            body = select(body, 1, 0)
+
+        def element(chosen: Sequence[int]) -> Expr:
+            at = dict(zip(places, chosen, strict=True))
+            body = self.element(n.inputs[0], tuple(at.get(i, entry) for i, entry in enumerate(full)))
+            return select(body, 1, 0) if is_bool and monoid in ("sum", "prod") else body
+
+        combine = MONOIDS[monoid].combine
+        body = reduce(partial(op, combine), map(element, product(*places.values())))
         return self._bind(position, monoid, body, bound, _named(full))
+
+    def _parts(self, position: int, n: TraceNode, own: Index) -> Expr:
+        name, axis, keepdims, part = n.param
+        monoid = parts_monoid(name)
+        shape = broadcast_labels([self.trace.nodes[i].shape for i in n.inputs])
+        is_list = monoid.rank is not None
+        kept = own[:axis] + own[axis + (is_list or keepdims):]
+        bound = None if isinstance(shape[axis], int) else fresh_axis(str(shape[axis]), own)
+        full = (*kept[:axis], bound, *kept[axis:])
+        bodies = [numeric(e, self.trace.nodes[i].dtype)
+                  for i, e in zip(n.inputs, self.operands(n, full), strict=True)]
+        place = (own[axis] or 0) if is_list else None
+        if bound is None:
+            return single(monoid, part, bodies)
+        body = bodies[0] if len(bodies) == 1 else Tuple(tuple(bodies))
+        found = self._bind(position, name, body, [bound], _named(full))
+        return Part(part, () if place is None else (place,), found)
 
     def _einsum(self, position: int, n: TraceNode, own: Index) -> Expr:
         inputs, _, output = n.param.partition("->")
@@ -215,7 +256,8 @@ class _Lowerer:
         source = self.trace.nodes[position].source
         target = None if source is None else source.target
         if target is None or not target.isidentifier():
-            return unique_name(monoid, self.names, numbered=True)
+            kind = monoid.partition(":")[0].partition("#")[0]
+            return unique_name(kind, self.names, numbered=True)
         same_line = any(c.source == source for c in self._consumers.get(position, ()))
         return unique_name(f"{target}_{monoid}" if same_line or not outer else target, self.names)
 
@@ -271,8 +313,8 @@ def _const(_l: _Lowerer, n: TraceNode, _: Index) -> Expr:
     return Const(n.param)
 
 
-def _size(_l: _Lowerer, n: TraceNode, _: Index) -> Expr:
-    return Size(n.param)
+def _size(low: _Lowerer, n: TraceNode, _: Index) -> Expr:
+    return Const(low.ranks[n.param]) if n.param in low.ranks else Size(n.param)
 
 
 def _arange(_l: _Lowerer, _n: TraceNode, index: Index) -> Expr:
@@ -324,6 +366,8 @@ def _axes_of(trace: Trace, tensors: Sequence[Tensor], lets: Sequence[Let], outs:
     for axes, expr in [*((x.axes, x.expr) for x in lets), *((o.axes, o.expr) for o in outs)]:
         names.update(dict.fromkeys(axes))
         names.update(dict.fromkeys(y.axis for y in distinct(expr) if isinstance(y, (Reduce, Size, Idx))))
+        names.update(dict.fromkeys(a for y in distinct(expr) if isinstance(y, Part) for a in y.axes
+                                   if isinstance(a, str)))
     unknown = [a for a in names if a.rstrip("'") not in {s.label for s in trace.sizes}]
     if unknown:
         raise TraceError(f"axis {unknown[0]} of {trace.name} has no size")

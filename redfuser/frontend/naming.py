@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from redfuser.ir import Axis, Expr, Idx, Let, Load, Out, Reduce, Ref, Size, Tensor, Term, rewrite
+from redfuser.ir import Axis, Expr, Idx, Let, Load, Out, Part, Reduce, Ref, Size, Tensor, Term, rewrite
 from redfuser.ir.dtypes import distinct
 from redfuser.ir.partition import partition
 from redfuser.ir.term import Cascade, base_axis
+from redfuser.ir.views import expanded, parts_of
 
 RESERVED = frozenset({"count"})
 """Names that later levels use for their own definitions."""
 
-_ROLES = {"stream": ("n", "m", "t"), "contraction": ("k", "c", "e"), "vector": ("d", "f", "g")}
+_ROLES = {"stream": ("n", "m", "t"), "contraction": ("k", "c", "e"), "vector": ("d", "f", "g"),
+          "place": ("r", "q", "z")}
 _PARALLEL = ("i", "h", "b", "a")  # the innermost first
 
 
@@ -62,14 +64,19 @@ def _roles(t: Term) -> dict[str, str]:
     """Role of each axis but the parallel ones. The longest cascade decides where cascades disagree."""
     roles: dict[str, str] = {}
     for c in sorted(partition(t).cascades, key=lambda c: -len(c.reductions)):
-        if c.axis is not None:
-            roles.setdefault(base_axis(c.axis), "stream")
+        parts = parts_of(c.axes)
+        for part in reversed(expanded((c.axis,) if c.axis else (), parts)):
+            roles.setdefault(base_axis(part), "stream")
         for p in c.producers:
             for inner in distinct(p.expr):
                 if isinstance(inner, Reduce):
                     roles.setdefault(base_axis(inner.axis), "contraction")
         for a in _vector_axes(c):
             roles.setdefault(base_axis(a), "vector")
+    for expr in (*(x.expr for x in t.lets), *(o.expr for o in t.outs)):
+        for e in distinct(expr):
+            if isinstance(e, Part):
+                roles |= {base_axis(a): roles.get(base_axis(a), "place") for a in e.axes if isinstance(a, str)}
     return roles
 
 
@@ -95,6 +102,8 @@ def rename_term(t: Term, table: Mapping[str, str]) -> Term:
             return Idx(name(e.axis))
         if isinstance(e, Size):
             return Size(name(e.axis))
+        if isinstance(e, Part):
+            return Part(e.part, tuple(name(a) if isinstance(a, str) else a for a in e.axes), e.body)
         return Reduce(e.monoid, name(e.axis), e.body) if isinstance(e, Reduce) else None
 
     return Term(
@@ -103,4 +112,5 @@ def rename_term(t: Term, table: Mapping[str, str]) -> Term:
         tuple(Tensor(x.name, tuple(map(name, x.axes)), x.dtype) for x in t.tensors),
         tuple(Let(x.name, tuple(map(name, x.axes)), rewrite(x.expr, leaf)) for x in t.lets),
         tuple(Out(x.name, tuple(map(name, x.axes)), rewrite(x.expr, leaf), x.dtype) for x in t.outs),
+        tuple(rewrite(a, leaf) for a in t.assumptions),
     )

@@ -19,6 +19,7 @@ from redfuser.frontend.graph import View
 from redfuser.frontend.guards import ScopeGuard
 from redfuser.frontend.source import SourceLine, located, user_line
 from redfuser.frontend.spec import SUPPORTED_DTYPES, Spec
+from redfuser.ir.monoids import KEY, PartsMonoid
 
 DType = np.dtype[Any]
 Number = bool | int | float
@@ -44,14 +45,17 @@ class Value:
 
 @dataclass(eq=False)
 class Recorder:
-    """State of one trace. `values` are in execution order; `branches` are the questions about sizes that were asked."""
+    """State of one trace. `values` are in execution order; `branches` are the questions about sizes that were asked;
+    `assumptions` are the conditions that the caller guarantees."""
 
     values: list[Value] = field(default_factory=list)
     captured: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     branches: list[tuple[Value, bool]] = field(default_factory=list)
     scope_guards: dict[tuple[int, str], ScopeGuard] = field(default_factory=dict)
+    assumptions: list[Value] = field(default_factory=list)
     array_names: dict[int, str] = field(default_factory=dict)
     named_sizes: dict[str, Dim] = field(default_factory=dict)
+    _ranks: dict[int, Dim] = field(default_factory=dict)
     _captured_values: dict[int, Value] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
 
@@ -163,6 +167,27 @@ class Recorder:
         shape = tuple((1 if keepdims else None) if i in axes else d for i, d in enumerate(a.shape))
         kept = tuple(d for d in shape if d is not None)
         return self.add("reduce", (a,), kept, dtype, (ufunc.__name__, axes, keepdims))
+
+    def parts(self, monoid: PartsMonoid, elements: Sequence[Value], axis: int, part: str,
+              keepdims: bool = False) -> Value:
+        """One part of a reduction whose results have several; the places of a sorted list lie at the axis reduced."""
+        length: Dim | int | None = 1 if keepdims else None
+        if monoid.rank is not None:
+            length = self._rank(monoid.rank)
+        shape = self.common_shape(monoid.label, elements)
+        kept = tuple(d for d in (*shape[:axis], length, *shape[axis + 1:]) if d is not None)
+        declared = monoid.dtypes[monoid.parts.index(part)]
+        dtype = promote(*elements) if declared == KEY else np.dtype(declared)
+        return self.add("parts", elements, kept, dtype, (monoid.name, axis, keepdims, part))
+
+    def _rank(self, k: int) -> Dim | int:
+        """The size of sorted lists of length k."""
+        if k == 1:
+            return 1
+        if k not in self._ranks:
+            self._ranks[k] = Dim(value=k)
+            self._ranks[k].fixed = True
+        return self._ranks[k]
 
     def einsum(self, labels: Sequence[Sequence[int]], output: Sequence[int], operands: Sequence[Value]) -> Value:
         """Sum of products. `labels`: one number per dimension of each operand; equal numbers are one axis.

@@ -102,6 +102,14 @@ def count_nonzero(a: Tracer, axis: Any = None, *, keepdims: bool = False) -> Tra
     return reduce(np.add, _as_bool(a), axis, keepdims=keepdims)
 
 
+def logaddexp(a: Tracer, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.logaddexp.reduce = log of the sum of exponentials, about the maximum: -inf when nothing is alive."""
+    x = _floating(a, None)
+    high = amax(x, axis, keepdims=True)
+    total = np.log(sum_(np.exp(x - high), axis, keepdims=True)) + high
+    return total if keepdims else np.squeeze(total, axis_tuple(a, axis))
+
+
 def mean(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
          where: Any = True) -> Any:
     """np.mean = sum / number of elements (those `where` keeps)."""

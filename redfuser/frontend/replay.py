@@ -9,6 +9,7 @@ import numpy as np
 
 from redfuser.errors import CheckError
 from redfuser.frontend.graph import Trace, TraceNode, View
+from redfuser.ir.monoids import parts_monoid
 
 
 class Replay:
@@ -47,7 +48,8 @@ class Replay:
 
 
 def _input(r: Replay, n: TraceNode, _: list[Any]) -> Any:
-    return np.asarray(r.arrays[n.param], dtype=n.dtype)
+    array = np.asarray(r.arrays[n.param], dtype=n.dtype)
+    return array.reshape(r.shape(n)) if array.ndim != len(n.shape) else array
 
 
 def _const(_r: Replay, n: TraceNode, _: list[Any]) -> Any:
@@ -85,6 +87,15 @@ def _reduce(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
     return getattr(np, ufunc).reduce(array, axis=axes, keepdims=keepdims, **keywords)
 
 
+def _parts(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
+    name, axis, keepdims, part = n.param
+    monoid = parts_monoid(name)
+    array = monoid.reduce(*np.broadcast_arrays(*inputs), axis=axis)[part]
+    if monoid.rank is not None:
+        return np.moveaxis(array.squeeze(axis), -1, axis)
+    return array if keepdims else array.squeeze(axis)
+
+
 def _einsum(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
     return np.einsum(n.param, *inputs)
 
@@ -106,5 +117,5 @@ def _broadcast(r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
 
 _REPLAY: dict[str, Callable[[Replay, TraceNode, list[Any]], Any]] = {
     "input": _input, "const": _const, "size": _size, "arange": _arange, "ufunc": _ufunc, "where": _where, "cast": _cast,
-    "reduce": _reduce, "einsum": _einsum, "view": _view, "broadcast": _broadcast,
+    "reduce": _reduce, "parts": _parts, "einsum": _einsum, "view": _view, "broadcast": _broadcast,
 }

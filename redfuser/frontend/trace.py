@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import TraceError
+from redfuser.frontend.apart import apart
 from redfuser.frontend.dims import Dim
 from redfuser.frontend.graph import Trace, TraceNode, TraceSize, check_trace
 from redfuser.frontend.guards import SizeGuard
@@ -65,7 +66,7 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, n
     if target is fn and not inspect.isroutine(fn):  # a callable object: its method carries the globals
         target = rebinder.value(fn.__call__)
     result = target(*call.args, **call.kwargs)
-    frozen = _freeze(recorder, arguments, result, title)
+    frozen = apart(_freeze(recorder, arguments, result, title))
     check_trace(frozen)
     return frozen
 
@@ -90,16 +91,19 @@ def _freeze(recorder: Recorder, arguments: Mapping[str, Value], result: Any, tit
     outputs = [lift(recorder, leaf) for leaf in leaves]
     if not outputs:
         raise TraceError(f"{title} returns {result!r}, which holds no array; return the arrays to compute")
-    needed = _reachable([*outputs, *arguments.values(), *(v for v, _ in recorder.branches)])
+    needed = _reachable([*outputs, *arguments.values(), *(v for v, _ in recorder.branches), *recorder.assumptions])
     kept = [v for v in recorder.values if id(v) in needed]
     position = {id(v): i for i, v in enumerate(kept)}
     labels = _label_sizes(kept)
     nodes = tuple(_node(v, position, labels) for v in kept)
     captured = {v.param: recorder.captured[v.param] for v in kept if v.op == "input" and v.param in recorder.captured}
     guards = [SizeGuard(position[id(v)], truth, v.source) for v, truth in recorder.branches]
-    sizes = tuple(TraceSize(label, dim.name is not None, dim.value, dim.fixed) for dim, label in labels.items())
+    sizes = tuple(TraceSize(label, dim.name is not None, dim.value, dim.fixed,
+                            tuple(labels[p] for p in dim.atoms()) if dim.parts else ())
+                  for dim, label in labels.items())
     return Trace(title, nodes, {n: position[id(v)] for n, v in arguments.items()}, captured,
-                 tuple(position[id(v)] for v in outputs), structure, sizes, (*guards, *recorder.scope_guards.values()))
+                 tuple(position[id(v)] for v in outputs), structure, sizes, (*guards, *recorder.scope_guards.values()),
+                 tuple(dict.fromkeys(position[id(v)] for v in recorder.assumptions)))
 
 
 def _is_text_like(x: Any) -> bool:
@@ -123,7 +127,9 @@ def _label_sizes(values: Iterable[Value]) -> dict[Dim, str]:
     dims: dict[Dim, None] = {}
     for v in values:
         mentioned = (*v.shape, v.param) if v.op == "size" else v.shape
-        dims.update((d.find(), None) for d in mentioned if isinstance(d, Dim))
+        for d in mentioned:
+            if isinstance(d, Dim):
+                dims.update(dict.fromkeys((d.find(), *d.atoms())))
     taken = {d.name for d in dims}
     fresh = (f"s{i}" for i in range(len(dims) + len(taken)) if f"s{i}" not in taken)
     return {d: d.name or next(fresh) for d in dims}

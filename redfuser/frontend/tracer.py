@@ -266,6 +266,12 @@ class Tracer:
     def all(self, *args: Any, **kwargs: Any) -> Any:
         return np.all(self, *args, **kwargs)
 
+    def argmax(self, *args: Any, **kwargs: Any) -> Any:
+        return np.argmax(self, *args, **kwargs)
+
+    def argmin(self, *args: Any, **kwargs: Any) -> Any:
+        return np.argmin(self, *args, **kwargs)
+
     def dot(self, other: Any) -> Any:
         return np.dot(self, other)
 
@@ -285,6 +291,12 @@ class Tracer:
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         target = shape[0] if len(shape) == 1 else shape
         return np.reshape(self, target, **kwargs)
+
+    def ravel(self, order: str = "C") -> Any:
+        return self.reshape(-1, order=order)
+
+    def flatten(self, order: str = "C") -> Any:
+        return self.reshape(-1, order=order)
 
     def round(self, decimals: int = 0) -> Any:
         return np.round(self, decimals)

@@ -47,6 +47,10 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
         from redfuser.frontend.reductions import reduce
 
         return reduce(ufunc, *inputs, **{"axis": 0, **kwargs})
+    if method == "reduce" and ufunc is np.logaddexp:
+        from redfuser.frontend.reductions import logaddexp
+
+        return logaddexp(*inputs, **{"axis": 0, **kwargs})
     where = kwargs.pop("where", True)
     if kwargs.pop("out", None) is not None or where is not True:
         raise TraceError(located(f"np.{ufunc.__name__} with out= or where= cannot be recorded; assign the result to a "

@@ -1,24 +1,26 @@
 """The term language: expressions in index notation, programs, cascades, their checker, printer and interpreter."""
 
+from redfuser.ir.conditions import COMPARISONS, comparisons
 from redfuser.ir.expr import (
     NEG_INF,
     POS_INF,
+    RANK,
     Cast,
     Const,
     Expr,
     Idx,
     Load,
     New,
-    Node,
     Old,
     Op,
+    Part,
     Reduce,
     Ref,
     Size,
+    Tuple,
     Var,
     children,
     free_axes,
-    node,
     op,
     refs,
     rename_axes,
@@ -30,13 +32,16 @@ from redfuser.ir.expr import (
     wrap,
 )
 from redfuser.ir.interpret import run_cascade, run_term
+from redfuser.ir.monoids import PartsMonoid, find_parts, has_parts, is_monoid, monoid, parts_monoid
+from redfuser.ir.node import Node, node
 from redfuser.ir.ops import COSTLY, MONOIDS, OPS
 from redfuser.ir.show import show
 from redfuser.ir.term import Axis, Cascade, Let, Out, Reduction, Tensor, Term, check_cascade, check_term
 
 __all__ = [
-    "COSTLY", "MONOIDS", "NEG_INF", "OPS", "POS_INF", "Axis", "Cascade", "Cast", "Const", "Expr", "Idx", "Let", "Load",
-    "New", "Node", "Old", "Op", "Out", "Reduce", "Reduction", "Ref", "Size", "Tensor", "Term", "Var", "check_cascade",
-    "check_term", "children", "free_axes", "node", "op", "refs", "rename_axes", "rewrite", "run_cascade", "run_term",
-    "select", "show", "substitute", "walk", "with_children", "wrap",
+    "COMPARISONS", "COSTLY", "MONOIDS", "NEG_INF", "OPS", "POS_INF", "RANK", "Axis", "Cascade", "Cast", "Const", "Expr",
+    "Idx", "Let", "Load", "New", "Node", "Old", "Op", "Out", "Part", "PartsMonoid", "Reduce", "Reduction", "Ref",
+    "Size", "Tensor", "Term", "Tuple", "Var", "check_cascade", "check_term", "children", "comparisons", "find_parts",
+    "free_axes", "has_parts", "is_monoid", "monoid", "node", "op", "parts_monoid", "refs", "rename_axes", "rewrite",
+    "run_cascade", "run_term", "select", "show", "substitute", "walk", "with_children", "wrap",
 ]

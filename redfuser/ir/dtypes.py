@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, Op, Reduce, Ref, Size, children
+from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple, children
+from redfuser.ir.monoids import INDEX
 from redfuser.ir.ops import OPS
 
 _INTEGER_RESULT = ("idiv", "imod")
@@ -60,6 +61,10 @@ def _compute_kind(e: Expr, known: Mapping[str, str], memo: dict[Expr, str]) -> s
         if e.monoid in ("any", "all"):
             return "bool"
         return "int" if body == "bool" and e.monoid in ("sum", "prod") else body
+    if isinstance(e, Part):
+        return "int" if e.part == INDEX else _kind(e.body, known, memo)
+    if isinstance(e, Tuple):
+        return _widest(_kind(a, known, memo) for a in e.args)
     assert isinstance(e, Op)
     if OPS[e.fn].kind in ("compare", "logic"):
         return "bool"

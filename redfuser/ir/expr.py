@@ -8,57 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any
 
 import numpy as np
 
 from redfuser.errors import TraceError
+from redfuser.ir.node import Node, node
 from redfuser.ir.ops import OPS
 
 Number = int | float | Fraction
-
-
-class Node:
-    """Base of all nodes: immutable, with structural equality and a hash that is computed once."""
-
-    def _key(self) -> tuple[Any, ...]:
-        key = self.__dict__.get("_key_cache")
-        if key is None:
-            key = (type(self).__name__, *(getattr(self, f.name) for f in fields(self)))  # type: ignore[arg-type]
-            object.__setattr__(self, "_key_cache", key)
-        return key
-
-    def __hash__(self) -> int:
-        value = self.__dict__.get("_hash_cache")
-        if value is None:
-            value = hash(self._key())
-            object.__setattr__(self, "_hash_cache", value)
-        return value
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, Node) or type(self) is not type(other) or hash(self) != hash(other):
-            return False
-        return self._key() == other._key()
-
-    def __getstate__(self) -> dict[str, Any]:  # caches stay behind: string hashes differ between processes
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        for name, value in state.items():
-            object.__setattr__(self, name, value)
-
-
-NodeType = TypeVar("NodeType", bound=type)
-
-
-@dataclass_transform(frozen_default=True, eq_default=False)
-def node(cls: NodeType) -> NodeType:
-    """Class decorator: a frozen dataclass with the equality of `Node`."""
-    return dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[return-value]
 
 
 class Expr(Node):
@@ -126,7 +85,7 @@ class Expr(Node):
     def __bool__(self) -> bool:
         raise TraceError(
             f"the truth value of the expression {self} is unknown while the program is being built; "
-            "use np.where (rf.ir.select) instead of `if`"
+            "use np.where instead of `if`"
         )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Expr:
@@ -136,6 +95,11 @@ class Expr(Node):
         if method != "__call__" or kwargs or name is None:
             raise TraceError(f"np.{ufunc.__name__} (method {method}) has no meaning on the expression {self}")
         return op(name, *inputs)
+
+    def __array_function__(self, function: Callable[..., Any], _: Any, args: Any, kwargs: Any) -> Expr:
+        if function is np.where and len(args) == 3 and not kwargs:
+            return op("select", *args)
+        raise TraceError(f"np.{function.__name__} has no meaning on the expression {self}; use arithmetic and ufuncs")
 
     def __str__(self) -> str:
         from redfuser.ir.show import show
@@ -195,9 +159,33 @@ class Cast(Expr):
     body: Expr
 
 
+RANK = "@rank"
+"""Within a `Tuple` that defines the sorted list of a top-k: the place being defined, read as an axis of `Part`."""
+
+
+@node
+class Part(Expr):
+    """A part of a value that has several (`redfuser.ir.monoids`): the index of a maximum, the values of a top-k.
+
+    `body` is the `Ref` (`Old`, `New`, `Reduce`) of such a value, which means nothing without this node. `axes` has an
+    entry when the value is a sorted list: the name of the axis along it, or an int: a place in it.
+    """
+
+    part: str
+    axes: tuple[str | int, ...]
+    body: Expr
+
+
+@node
+class Tuple(Expr):
+    """A value with several parts, given by one expression each, in the order of the monoid's parts."""
+
+    args: tuple[Expr, ...]
+
+
 @node
 class Reduce(Expr):
-    """(+)_{axis} body for a monoid of `redfuser.ir.ops.MONOIDS`. Binds `axis` in `body`."""
+    """(+)_{axis} body for a monoid of `redfuser.ir.monoids`. Binds `axis` in `body`."""
 
     monoid: str
     axis: str
@@ -289,9 +277,9 @@ NEG_INF, POS_INF = Const(-math.inf), Const(math.inf)
 
 def children(e: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions."""
-    if isinstance(e, Op):
+    if isinstance(e, (Op, Tuple)):
         return e.args
-    if isinstance(e, (Reduce, Cast)):
+    if isinstance(e, (Reduce, Cast, Part)):
         return (e.body,)
     extra = getattr(e, "idx", None)  # tile-level At
     return extra if extra is not None else ()
@@ -307,6 +295,10 @@ def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
         return Reduce(e.monoid, e.axis, new[0])
     if isinstance(e, Cast):
         return Cast(e.dtype, new[0])
+    if isinstance(e, Part):
+        return Part(e.part, e.axes, new[0])
+    if isinstance(e, Tuple):
+        return Tuple(new)
     return e.with_idx(new)  # type: ignore[attr-defined, no-any-return]
 
 
@@ -350,6 +342,8 @@ def free_axes(e: Expr) -> frozenset[str]:
         cached = frozenset[str]().union(*(free_axes(c) for c in children(e)))
         if isinstance(e, Reduce):
             cached = cached - {e.axis}
+        elif isinstance(e, Part):
+            cached |= {a for a in e.axes if isinstance(a, str) and a != RANK}
         object.__setattr__(e, "_free_axes", cached)
     return cached
 
@@ -376,4 +370,7 @@ def rename_axes(e: Expr, table: Mapping[str, str]) -> Expr:
         while axis in inner.values():
             axis += "'"
         return Reduce(e.monoid, axis, rename_axes(e.body, {**inner, e.axis: axis}))
+    if isinstance(e, Part):
+        axes = tuple(table.get(a, a) if isinstance(a, str) else a for a in e.axes)
+        return Part(e.part, axes, rename_axes(e.body, table))
     return with_children(e, tuple(rename_axes(c, table) for c in children(e)))

@@ -5,48 +5,21 @@ Works on terms whose definitions are all reductions; `redfuser.ir.partition` pre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from redfuser.ir.dtypes import distinct
-from redfuser.ir.expr import Expr, Load, Op, Reduce, Ref, free_axes, rename_axes
+from redfuser.ir.expr import Expr, Load, Part, Ref, free_axes, refs, rename_axes
+from redfuser.ir.folding import body_of, factors, is_contraction, is_run, reduce_of, references, stream_of
 from redfuser.ir.term import Let, Out, Term
-
-
-def factors(e: Expr) -> Iterator[Expr]:
-    """The operands of a product (quotients count as products with the reciprocal; signs are dropped)."""
-    if isinstance(e, Op) and e.fn in ("mul", "div", "neg"):
-        for a in e.args:
-            yield from factors(a)
-    else:
-        yield e
-
-
-def is_contraction(let: Let) -> bool:
-    """True for a sum, over the bound axis, of a product whose factors have different axes: a matrix product."""
-    if not isinstance(let.expr, Reduce) or let.expr.monoid != "sum":
-        return False
-    bound = let.expr.axis
-    axes = {free_axes(f) for f in factors(let.expr.body) if bound in free_axes(f)}
-    return len(axes) > 1
-
-
-def _references(e: Expr) -> frozenset[Ref]:
-    return frozenset(x for x in distinct(e) if isinstance(x, Ref))
-
-
-def reduce_of(let: Let) -> Reduce:
-    assert isinstance(let.expr, Reduce)
-    return let.expr
-
 
 # ---- the plan: producers, groups of stages, places of outputs
 
 @dataclass(eq=False)
 class Group:
-    """Stages that share a sweep. `outs`: outputs computed with them."""
+    """Stages that share a sweep over `stream` (none: an elementwise piece). `outs`: outputs computed with them."""
 
-    axis: str | None
+    stream: tuple[str, ...]
     stages: list[Let] = field(default_factory=list)
     outs: list[Out] = field(default_factory=list)
 
@@ -64,7 +37,7 @@ class Plan:
         self._uses: dict[str, list[tuple[Let | Out, Ref]]] = {x.name: [] for x in term.lets}
         users: list[Let | Out] = [*term.lets, *term.outs]
         for user in users:
-            for ref in _references(user.expr):
+            for ref in references(user.expr):
                 self._uses[ref.name].append((user, ref))
         for let in reversed(term.lets):  # consumers first
             if let.name not in stored and self._is_producer(let):
@@ -90,7 +63,7 @@ class Plan:
                 if not set(ref.axes) <= set(user.axes):
                     return False
                 feeds_stream = True
-            elif reduce_of(user).axis in ref.axes and self._repeats_nothing(user, ref):
+            elif len(stream_of(user)) == 1 and stream_of(user)[0] in ref.axes and self._repeats_nothing(user, ref):
                 feeds_stream = True
             else:
                 return False
@@ -99,10 +72,10 @@ class Plan:
     def _linked_over_own_axis(self, let: Let) -> bool:
         """True when the summand needs an earlier reduction over the same axis, other than as a factor that the sum can
         leave outside: then the two belong to one cascade."""
-        bound = reduce_of(let).axis
-        inside = [f for f in factors(reduce_of(let).body) if bound in free_axes(f)]
-        needed = {r for f in inside for r in _references(f)}
-        return any(reduce_of(self.lets[r.name]).axis == bound and bound not in r.axes for r in needed)
+        bound = set(stream_of(let))
+        inside = [f for f in factors(body_of(let)) if bound & free_axes(f)]
+        needed = {r for f in inside for r in references(f)}
+        return any(set(stream_of(self.lets[r.name])) == bound and not bound & set(r.axes) for r in needed)
 
     def _repeats_nothing(self, user: Let, ref: Ref) -> bool:
         """True when each element of the producer serves one step of the consumer, or a whole vector of it: axes of the
@@ -111,13 +84,13 @@ class Plan:
         missing = {*user.axes, reduce.axis} - set(ref.axes)
         if not missing:
             return True
-        reading = [f for f in factors(reduce.body) if ref in _references(f)]
+        reading = [f for f in factors(reduce.body) if ref in references(f)]
         return reduce.monoid == "sum" and all(not missing & free_axes(f) for f in reading)
 
     def _streamed_with(self, let: Let, out: Out, ref: Ref) -> bool:
         """True when an output also reads a reduction that streams along an axis of the producer."""
-        streams = {reduce_of(user).axis for user, _ in self._uses[let.name] if isinstance(user, Let)}
-        read = {reduce_of(self.lets[r.name]).axis for r in _references(out.expr) if r.name != let.name}
+        streams = {a for user, _ in self._uses[let.name] if isinstance(user, Let) for a in stream_of(user)}
+        read = {a for r in references(out.expr) if r.name != let.name for a in stream_of(self.lets[r.name])}
         return bool(streams & read & set(ref.axes) & set(out.axes))
 
     def instance(self, ref: Ref) -> Let:
@@ -129,7 +102,7 @@ class Plan:
     def stage_references(self, e: Expr) -> frozenset[Ref]:
         """Results of stages that an expression needs, also by way of producers."""
         found: set[Ref] = set()
-        for ref in _references(e):
+        for ref in references(e):
             if ref.name in self.producers:
                 found |= self.stage_references(self.instance(ref).expr)
             else:
@@ -138,7 +111,7 @@ class Plan:
 
     def producer_references(self, e: Expr) -> frozenset[Ref]:
         """Producers that an expression needs, also by way of others."""
-        found = {r for r in _references(e) if r.name in self.producers}
+        found = {r for r in references(e) if r.name in self.producers}
         for ref in tuple(found):
             found |= self.producer_references(self.instance(ref).expr)
         return frozenset(found)
@@ -146,27 +119,40 @@ class Plan:
     # groups
 
     def _join(self, let: Let) -> None:
-        """Add a stage to the last group that can take it, or to a new one."""
+        """Add a stage to the last group that can take it, or to a new one; groups it brings together become one."""
+        self._unite(let)
         for group in reversed(self.groups):
             if self._fits(let, group):
                 group.stages.append(let)
                 return
-        self.groups.append(Group(reduce_of(let).axis, [let]))
+        self.groups.append(Group(stream_of(let), [let]))
+
+    def _unite(self, let: Let) -> None:
+        """Make one group of those over the stream of a stage that it reads, where none needs another complete."""
+        needed = self.stage_references(let.expr)
+        feeding = [g for g in self.groups if g.stream == stream_of(let)
+                   and any(r.name in g.names() and not set(g.stream) & set(r.axes) for r in needed)]
+        for group in feeding[1:]:
+            first = feeding[0]
+            if not self._reaches(group, first) and not self._reaches(first, group):
+                first.stages = sorted((*first.stages, *group.stages), key=lambda s: list(self.lets).index(s.name))
+                self.groups.remove(group)
 
     def _fits(self, let: Let, group: Group) -> bool:
-        if group.axis != reduce_of(let).axis:
+        if group.stream != stream_of(let):
             return False
         own = {s.name: s.axes for s in group.stages}
         needed = self.stage_references(let.expr)
         if any(r.name in own and r.axes != own[r.name] for r in needed):
             return False  # another element of an earlier result: it must be complete
-        nested = all(set(let.axes) <= set(s.axes) or set(s.axes) <= set(let.axes) for s in group.stages)
         others = [g for g in self.groups if g is not group and any(r.name in g.names() for r in needed)]
-        return nested and self._linked(let, group, needed) and not any(self._reaches(g, group) for g in others)
+        return self._linked(let, group, needed) and not any(self._reaches(g, group) for g in others)
 
     def _linked(self, let: Let, group: Group, needed: Iterable[Ref]) -> bool:
         if any(r.name in group.names() for r in needed):
             return True
+        if not all(set(let.axes) <= set(s.axes) or set(s.axes) <= set(let.axes) for s in group.stages):
+            return False
         mine = self.producer_references(let.expr)
         theirs = {r for s in group.stages for r in self.producer_references(s.expr)}
         if mine or theirs:
@@ -211,23 +197,28 @@ class Plan:
             if users and _can_hold(users[-1], out, needed):
                 users[-1].outs.append(out)
             else:
-                pieces.setdefault(frozenset(out.axes), Group(None)).outs.append(out)
+                pieces.setdefault(frozenset(out.axes), Group(())).outs.append(out)
         self.groups += pieces.values()
 
     def misplaced_producers(self) -> frozenset[str]:
         """Producers that an output would have to recompute outside their stream."""
         return frozenset(r.name for g in self.groups for o in g.outs for r in self.producer_references(o.expr)
-                         if g.axis not in r.axes)
+                         if not set(g.stream) & set(r.axes))
 
 
 def _streamed_loads(let: Let) -> set[str]:
-    """Tensors that a reduction reads along its own axis."""
-    reduce = reduce_of(let)
-    return {x.tensor for x in distinct(reduce.body) if isinstance(x, Load) and reduce.axis in x.axes}
+    """Tensors that a reduction reads along its own axes."""
+    stream = set(stream_of(let))
+    return {x.tensor for x in distinct(body_of(let)) if isinstance(x, Load) and stream & set(x.axes)}
 
 
 def _can_hold(group: Group, out: Out, needed: Iterable[Ref]) -> bool:
-    """True when an output reads the group's results at their own axes and has no axis of its own."""
+    """True when an output reads the group's results at their own axes, has no axis of its own, and holds all axes of
+    the stream side by side or none of them."""
     own = {s.name: s.axes for s in group.stages}
-    allowed = {group.axis, *(a for s in group.stages for a in s.axes)}
-    return set(out.axes) <= allowed and all(own.get(r.name, r.axes) == r.axes for r in needed)
+    allowed = {*group.stream, *(a for s in group.stages for a in s.axes)}
+    if not set(group.stream) & set(out.axes):
+        lists = [x for x in distinct(out.expr) if isinstance(x, Part) and isinstance(x.body, Ref)]
+        allowed |= {a for x in lists if refs(x) <= own.keys() for a in x.axes if isinstance(a, str)}
+    at_results = set(out.axes) <= allowed and all(own.get(r.name, r.axes) == r.axes for r in needed)
+    return at_results and (not set(group.stream) & set(out.axes) or is_run(group.stream, out.axes))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from redfuser.errors import ShapeError
-from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, Op, Reduce, Ref, Size
+from redfuser.ir.expr import RANK, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple, refs, rewrite
+from redfuser.ir.monoids import PartsMonoid, find_parts
 from redfuser.ir.ops import MONOIDS, OPS
 from redfuser.ir.term import Cascade, Let, Out, Reduction, Tensor, Term, base_axis
+from redfuser.ir.views import as_results, viewed_sizes, with_products, with_views
 
 Arrays = Mapping[str, Any]
 
@@ -46,6 +49,12 @@ def axis_sizes(tensors: Iterable[Tensor], arrays: Arrays, static: Mapping[str, i
     return sizes
 
 
+def broadcast(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """`value` as an array of the shape; `np.broadcast_to`, which is slow, only where it changes something."""
+    array = np.asarray(value)
+    return array if array.shape == shape else np.broadcast_to(array, shape)
+
+
 class Evaluator:
     """Evaluates expressions with one array dimension per axis, in the order of `axes`.
 
@@ -72,28 +81,46 @@ class Evaluator:
     def size(self, axis: str) -> int:
         return self.sizes[base_axis(axis)]
 
+    def start(self, axis: str) -> int:
+        """Position of the first element along an axis."""
+        return 0
+
     def align(self, array: np.ndarray[Any, Any], axes: tuple[str, ...]) -> np.ndarray[Any, Any]:
         """`array` with dimensions `axes` as an array over all axes (size 1 where absent)."""
         order = [self.order[a] for a in axes]
         shape = [1] * len(self.order)
         for position, length in zip(order, array.shape, strict=True):
             shape[position] = length
-        return array.transpose(np.argsort(order)).reshape(shape)
+        if any(a > b for a, b in pairwise(order)):
+            array = array.transpose(sorted(range(len(order)), key=order.__getitem__))
+        return array.reshape(shape)
 
     def define(self, name: str, axes: tuple[str, ...], value: Any) -> None:
         """Bind a let; `value` is aligned over all axes."""
-        full = np.broadcast_to(value, [self.size(a) if a in axes else 1 for a in self.order])
-        kept = full.reshape([self.size(a) for a in self.order if a in axes])
+        full = broadcast(value, tuple(self.size(a) if a in axes else 1 for a in self.order))
         sorted_axes = tuple(a for a in self.order if a in axes)
-        self.values[name] = (axes, kept.transpose([sorted_axes.index(a) for a in axes]))
+        kept = full.reshape([self.size(a) for a in sorted_axes])
+        if sorted_axes != axes:
+            kept = kept.transpose([sorted_axes.index(a) for a in axes])
+        self.values[name] = (axes, kept)
 
     def __call__(self, e: Expr) -> Any:
-        if e not in self.memo:
+        value = self.memo.get(e)
+        if value is None:
             with np.errstate(all="ignore"):
-                self.memo[e] = self._value(e)
-        return self.memo[e]
+                value = self._kept(e)
+        return value
+
+    def _kept(self, e: Expr) -> Any:
+        """The value of an expression, remembered; floating-point warnings are off already."""
+        value = self.memo.get(e)
+        if value is None:
+            value = self.memo[e] = self._value(e)
+        return value
 
     def _value(self, e: Expr) -> Any:
+        if isinstance(e, Op):
+            return OPS[e.fn].numpy(*map(self._kept, e.args))
         if isinstance(e, Const):
             value = e.value
             if isinstance(value, Fraction):
@@ -119,11 +146,34 @@ class Evaluator:
             return self.size(e.axis)
         if isinstance(e, Cast):
             return np.asarray(self(e.body)).astype(numpy_dtype(e.dtype) if self.dtype is None else self.dtype)
-        if isinstance(e, Op):
-            return OPS[e.fn].numpy(*(self(a) for a in e.args))
         if isinstance(e, Reduce):
             return self.reduce(e.monoid, e.axis, e.body)
+        if isinstance(e, Part):
+            return self._part(e)
         raise TypeError(f"{type(e).__name__} has no value at the term level")
+
+    def _part(self, e: Part) -> np.ndarray[Any, Any]:
+        """A part of a structured value; the places of a sorted list lie along an axis like any other."""
+        value = np.asarray(self(e.body))[e.part]
+        if not e.axes:
+            return value
+        place = e.axes[0]
+        if isinstance(place, int):
+            return np.asarray(value[..., place])
+        position = self.order[place]
+        return np.moveaxis(value.squeeze(position), -1, position)
+
+    def structured(self, e: Expr, monoid: PartsMonoid) -> np.ndarray[Any, Any]:
+        """A value with parts: that of a reference, or the one whose parts a `Tuple` defines."""
+        if not isinstance(e, Tuple):
+            return np.asarray(self(e))
+        if monoid.rank is None:
+            parts = [np.asarray(self(x)) for x in e.args]
+        else:
+            lists = [[np.asarray(self(at_place(x, r))) for r in range(monoid.rank)] for x in e.args]
+            shape = np.broadcast_shapes(*(x.shape for places in lists for x in places))
+            parts = [np.stack([np.broadcast_to(x, shape) for x in places], -1) for places in lists]
+        return monoid.value(*parts, key=parts[0].dtype)
 
     def _aligned_any(self, array: np.ndarray[Any, Any], axes: tuple[str, ...]) -> np.ndarray[Any, Any]:
         """Like `align`, and a repeated axis takes the diagonal."""
@@ -138,10 +188,12 @@ class Evaluator:
     def reduce(self, monoid: str, axis: str, body: Expr) -> np.ndarray[Any, Any]:
         """(+)_axis body, the axis kept with size 1; the identity for an axis of length 0."""
         position = self.order[axis]
-        value = np.asarray(self(body))
-        shape = [1] * len(self.order) if value.ndim == 0 else list(value.shape)
-        shape[position] = self.size(axis)
-        value = np.broadcast_to(value, shape)
+        parts = find_parts(monoid)
+        if parts is not None:
+            args = body.args if isinstance(body, Tuple) else (body,)
+            return parts.reduce(*(self._elements(a, axis) for a in args), axis=position, start=self.start(axis))
+        value = self._elements(body, axis)
+        shape = list(value.shape)
         op = MONOIDS[monoid]
         with np.errstate(all="ignore"):
             if monoid in ("max", "min") and value.dtype.kind == "f":
@@ -151,12 +203,28 @@ class Evaluator:
                 return np.full([1 if i == position else n for i, n in enumerate(shape)], op.identity, dtype)
             return np.asarray(op.reduce(value, axis=position, keepdims=True))
 
+    def _elements(self, body: Expr, axis: str) -> np.ndarray[Any, Any]:
+        """A body with one element for every position of an axis."""
+        value = np.asarray(self(body))
+        shape = [1] * len(self.order) if value.ndim == 0 else list(value.shape)
+        shape[self.order[axis]] = self.size(axis)
+        return broadcast(value, tuple(shape))
+
     def output(self, o: Out) -> np.ndarray[Any, Any]:
         """The value of an output, dimensions in the order of `o.axes`."""
-        value = np.broadcast_to(self(o.expr), [self.size(a) if a in o.axes else 1 for a in self.order])
+        value = broadcast(self(o.expr), tuple(self.size(a) if a in o.axes else 1 for a in self.order))
         kept = [a for a in self.order if a in o.axes]
         array = value.reshape([self.size(a) for a in kept]).transpose([kept.index(a) for a in o.axes])
         return np.array(array, dtype=numpy_dtype(o.dtype) if self.dtype is None else None)
+
+
+def at_place(e: Expr, place: int | str) -> Expr:
+    """`e` with a place of the sorted list (or an axis along it) for the one that is being defined."""
+
+    def fixed(x: Expr) -> Expr | None:
+        return Part(x.part, (place,), x.body) if isinstance(x, Part) and x.axes == (RANK,) else None
+
+    return rewrite(e, fixed)
 
 
 def run_term(t: Term, arrays: Arrays, dtype: Any = None) -> dict[str, np.ndarray[Any, Any]]:
@@ -168,18 +236,38 @@ def run_term(t: Term, arrays: Arrays, dtype: Any = None) -> dict[str, np.ndarray
     return {o.name: ev.output(o) for o in t.outs}
 
 
+def given(
+    c: Cascade, arrays: Arrays, sizes: Mapping[str, int] | None = None
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """The arrays of a cascade, views of them among these, and the length of every axis.
+
+    Raises
+    ------
+    ShapeError
+        naming the array, when ranks or lengths disagree.
+    """
+    found = with_views(c, arrays, sizes)
+    known = {**{a.name: a.size for a in c.axes}, **viewed_sizes(c.tensors, arrays), **(sizes or {})}
+    return found, axis_sizes(c.tensors, found, with_products(c.axes, known))
+
+
+def by_part(name: str, value: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """A result under its name; one with several parts under `name.part`."""
+    fields = value.dtype.names
+    return {name: value} if fields is None else {f"{name}.{p}": value[p] for p in fields}
+
+
 def run_cascade(
     c: Cascade, arrays: Arrays, dtype: Any = None, sizes: Mapping[str, int] | None = None
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Reductions and outputs of a cascade by its definition, one full reduction after the other.
 
+    A tensor that is a view may be given by its own name or by its source; outputs have the axes of a product apart.
     `sizes`: lengths of axes that no tensor of this cascade carries (a cascade of a larger term may still mention them).
     """
-    sizes = axis_sizes(c.tensors, arrays, {**{a.name: a.size for a in c.axes}, **(sizes or {})})
+    arrays, sizes = given(c, arrays, sizes)
     ev = Evaluator([a.name for a in c.axes], sizes, arrays, c.tensors, dtype)
     pending: list[Let | Reduction] = [*c.producers, *c.reductions]
-    from redfuser.ir.expr import refs
-
     results: dict[str, np.ndarray[Any, Any]] = {}
     while pending:
         for item in pending:
@@ -194,5 +282,6 @@ def run_cascade(
         else:
             assert c.axis is not None
             ev.define(item.name, item.axes, ev.reduce(item.monoid, c.axis, item.body))
-            results[item.name] = ev.values[item.name][1]
-    return results | {o.name: ev.output(o) for o in c.outs}
+            results |= by_part(item.name, ev.values[item.name][1])
+    outs = {o.name: ev.output(o) for o in c.outs}
+    return results | outs | as_results(c, outs, sizes)

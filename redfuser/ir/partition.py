@@ -22,20 +22,23 @@ from redfuser.ir.expr import (
     Expr,
     Idx,
     Load,
-    Node,
+    Part,
     Reduce,
     Ref,
     Size,
     children,
     free_axes,
-    node,
     rename_axes,
     rewrite,
     substitute,
     with_children,
 )
-from redfuser.ir.grouping import Group, Plan, reduce_of
+from redfuser.ir.folding import body_of, fold_nested, reduce_of
+from redfuser.ir.grouping import Group, Plan
 from redfuser.ir.interpret import Arrays, axis_sizes, run_cascade
+from redfuser.ir.monoids import has_parts
+from redfuser.ir.node import Node, node
+from redfuser.ir.products import Products
 from redfuser.ir.term import (
     Axis,
     Cascade,
@@ -73,7 +76,7 @@ class Partition(Node):
 
 def partition(term: Term) -> Partition:
     """The cascades of a term. Its outputs are theirs; `Partition.run` equals `run_term`."""
-    term = inline_elementwise(term)
+    term = fold_nested(inline_elementwise(term))
     stored: frozenset[str] = frozenset()
     while True:
         plan = Plan(term, stored)
@@ -103,7 +106,7 @@ def inline_elementwise(t: Term) -> Term:
         else:
             bodies[let.name] = let
     outs = tuple(Out(o.name, o.axes, rewrite(o.expr, inline), o.dtype) for o in t.outs)
-    return Term(t.name, t.axes, t.tensors, tuple(lets), outs)
+    return Term(t.name, t.axes, t.tensors, tuple(lets), outs, tuple(rewrite(a, inline) for a in t.assumptions))
 
 
 # ---- cascades from the plan
@@ -118,17 +121,19 @@ def _build(plan: Plan) -> Partition:
     temporaries: dict[str, Tensor] = {}
     taken = {*known, *(o.name for o in term.outs)}
     for name in stored:
-        let = plan.lets[name]
-        stored_as = (let.axes, Ref(name, let.axes), known[name])
-        out = next((o for o in home[name].outs if (o.axes, o.expr, o.dtype) == stored_as), None)
-        if out is None:
-            out = Out(_fresh(f"tmp_{name}", taken), *stored_as)
-            home[name].outs.append(out)
-        temporaries[name] = Tensor(out.name, out.axes, out.dtype)
+        for key, value in _stored_values(plan, name, home[name]):
+            axes = (*plan.lets[name].axes, *(value.axes if isinstance(value, Part) else ()))
+            stored_as = (tuple(a for a in axes if isinstance(a, str)), value, expr_dtype(value, known))
+            out = next((o for o in home[name].outs if (o.axes, o.expr, o.dtype) == stored_as), None)
+            if out is None:
+                out = Out(_fresh(f"tmp_{key.replace('.', '_')}", taken), *stored_as)
+                home[name].outs.append(out)
+            temporaries[key] = Tensor(out.name, out.axes, out.dtype)
     tensors = {t.name: t for t in (*term.tensors, *temporaries.values())}
     several = len(plan.groups) > 1
+    products = Products(term, taken)
     cascades = tuple(
-        _Builder(plan, group, temporaries, tensors).cascade(f"{term.name}_{i}" if several else term.name)
+        _Builder(plan, group, temporaries, tensors, products).cascade(f"{term.name}_{i}" if several else term.name)
         for i, group in enumerate(plan.groups)
     )
     return Partition(term, cascades, tuple(temporaries.values()))
@@ -143,6 +148,30 @@ def _stored_results(plan: Plan, home: Mapping[str, Group]) -> list[str]:
     return [name for name in plan.lets if name in read]
 
 
+def _stored_values(plan: Plan, name: str, home: Group) -> Iterator[tuple[str, Expr]]:
+    """What of a result other groups read, with its key: the value, or each of its parts. A sorted list is stored as a
+    whole when it is read along an axis, else its places are stored by themselves."""
+    own = Ref(name, plan.lets[name].axes)
+    if not has_parts(reduce_of(plan.lets[name]).monoid):
+        yield name, own
+        return
+    readers = [x.expr for x in (*plan.term.lets, *plan.term.outs) if x not in home.stages and x not in home.outs]
+    found = {x for e in readers for x in distinct(e) if isinstance(x, Part) and isinstance(x.body, Ref)
+             and x.body.name == name}
+    for part in sorted({x.part for x in found}):
+        places = sorted({x.axes for x in found if x.part == part}, key=str)
+        along = next((p for p in places if p and isinstance(p[0], str)), None)
+        for place in (places if along is None else [along]):
+            value = Part(part, place, own)
+            yield _part_key(value), value
+
+
+def _part_key(e: Part) -> str:
+    """The key of a stored part: `name.part`, with the number of the place when it is stored alone."""
+    assert isinstance(e.body, Ref)
+    return ".".join((e.body.name, e.part, *(str(a) for a in e.axes if isinstance(a, int))))
+
+
 def _fresh(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
@@ -154,41 +183,72 @@ class _Builder:
     """Builds the cascade of one group."""
 
     def __init__(self, plan: Plan, group: Group, temporaries: Mapping[str, Tensor],
-                 tensors: Mapping[str, Tensor]) -> None:
+                 tensors: Mapping[str, Tensor], products: Products) -> None:
         self.plan, self.group = plan, group
         self.temporaries, self.tensors = temporaries, tensors
+        self.flat = products.flattening(group.stream)
+        self.axis = self.flat.axis
         self.producers: dict[Ref, Let] = {}
         self.names = {*plan.lets, *tensors}
 
     def cascade(self, name: str) -> Cascade:
         """Stages, the producers they need (each at every combination of axes in use) and the outputs."""
         reductions = tuple(
-            Reduction(s.name, reduce_of(s).monoid, self.counting(self.local(reduce_of(s).body)), s.axes)
+            Reduction(s.name, reduce_of(s).monoid, self.counting(self.local(body_of(s))), s.axes)
             for s in self.group.stages
         )
-        outs = tuple(Out(o.name, o.axes, self.local(o.expr), o.dtype) for o in self.group.outs)
-        producers, reductions, outs = absorb_elementwise(tuple(self.producers.values()), reductions, outs)
+        outs = tuple(Out(o.name, self.flat.merged(o.axes), self.local(o.expr), o.dtype) for o in self.group.outs)
+        assumptions = tuple(self.assumptions())
+        producers, reductions, outs, assumptions = absorb_elementwise(tuple(self.producers.values()), reductions, outs,
+                                                                      assumptions)
         exprs = [*(p.expr for p in producers), *(r.body for r in reductions), *(o.expr for o in outs)]
         read = {x.tensor for e in exprs for x in distinct(e) if isinstance(x, Load)}
-        tensors = tuple(t for t in self.tensors.values() if t.name in read)
+        tensors = tuple(t for t in (*self.tensors.values(), *self.flat.views(self.tensors)) if t.name in read)
         axes = self._axes(tensors, exprs, [*(p.axes for p in producers), *(r.axes for r in reductions),
                                            *(o.axes for o in outs)])
-        return Cascade(name, self.group.axis, axes, tensors, producers, reductions, outs)
+        read |= {a.name for a in axes}
+        assumptions = tuple(a for a in assumptions if _leaf_names(a) <= read)
+        return Cascade(name, self.axis, axes, tensors, producers, reductions, outs, assumptions)
+
+    def assumptions(self) -> Iterator[Expr]:
+        """What the term assumes of values this cascade has, each producer at the axes it is used with."""
+        for a in self.plan.term.assumptions if self.axis is not None else ():
+            produced = [x for x in distinct(a) if isinstance(x, Ref) and x.name in self.plan.producers]
+            forms = [a]
+            if len({x.name for x in produced}) == 1:
+                forms = [rename_axes(a, dict(zip(produced[0].axes, use.axes, strict=True)))
+                         for use in self.producers
+                         if use.name == produced[0].name and len(set(use.axes)) == len(use.axes)]
+            for form in forms:
+                known = {*self.group.names(), *(key.partition(".")[0] for key in self.temporaries)}
+                if all(x in self.producers or x.name in known for x in distinct(form) if isinstance(x, Ref)):
+                    yield self.counting(self.local(form))
 
     def local(self, e: Expr) -> Expr:
         """The expression inside this cascade: foreign results are loads, producers are at the axes of their use."""
         own = self.group.names()
 
-        def replace(x: Expr) -> Expr | None:
-            if isinstance(x, Size) and self.group.axis is not None and base_axis(self.group.axis) == base_axis(x.axis):
-                return Size(self.group.axis)
-            if not isinstance(x, Ref) or x.name in own:
+        def stored_part(x: Part) -> Load | None:
+            if not isinstance(x.body, Ref) or x.body.name in own:
                 return None
-            if x.name in self.plan.producers:
-                return self._produced(x)
-            return Load(self.temporaries[x.name].name, x.axes)
+            whole = self.temporaries.get(f"{x.body.name}.{x.part}")
+            if whole is not None:
+                return Load(whole.name, (*x.body.axes, *x.axes))
+            return Load(self.temporaries[_part_key(x)].name, x.body.axes)
 
-        return rewrite(e, replace)
+        def replace(x: Expr) -> Expr | None:
+            if isinstance(x, Size) and self.axis is not None and base_axis(self.axis) == base_axis(x.axis):
+                return Size(self.axis)
+            if isinstance(x, Ref) and x.name in self.plan.producers:
+                return self._produced(x)
+            if isinstance(x, Ref) and x.name not in own:
+                x = Load(self.temporaries[x.name].name, x.axes)
+            flat = self.flat.leaf(x)
+            return x if flat is None else flat
+
+        loads = {x: stored_part(x) for x in distinct(e) if isinstance(x, Part)}
+        parts: dict[Expr, Expr] = {x: load for x, load in loads.items() if load is not None}
+        return rewrite(substitute(e, parts) if parts else e, replace)
 
     def counting(self, e: Expr) -> Expr:
         """The body of a stage with its two kinds of stream length kept apart.
@@ -197,7 +257,7 @@ class _Builder:
         it is the number of elements they have seen, `Size(stream)`. Elsewhere it is a finished number, known before
         the loop: `Size` of the primed axis. A final mean S / n that counted along would start far too large.
         """
-        stream = self.group.axis
+        stream = self.axis
         assert stream is not None
         own = self.group.names()
 
@@ -225,16 +285,24 @@ class _Builder:
         """The axes in use: those of the term in its order, then primed copies made here."""
         used = {a for t in tensors for a in t.axes} | {a for axes in named for a in axes}
         used |= {x.axis for e in exprs for x in distinct(e) if isinstance(x, (Reduce, Idx, Size))}
-        used |= {self.group.axis} if self.group.axis is not None else set()
-        size = {base_axis(a.name): a.size for a in self.plan.term.axes}
-        order = [a.name for a in self.plan.term.axes if a.name in used]
+        used |= {a for e in exprs for x in distinct(e) if isinstance(x, Part) for a in x.axes if isinstance(a, str)}
+        used |= {self.axis} if self.axis is not None else set()
+        known = {base_axis(a.name): a for a in (*self.plan.term.axes, *self.flat.product())}
+        order = [a for a in (*(x.name for x in self.plan.term.axes), self.axis) if a in used]
         order += sorted(used - set(order))
-        return tuple(Axis(a, size[base_axis(a)]) for a in order)
+        return tuple(Axis(a, known[base_axis(a)].size, known[base_axis(a)].parts) for a in dict.fromkeys(order))
+
+
+def _leaf_names(e: Expr) -> frozenset[str]:
+    """Tensors an expression reads and axes it mentions."""
+    tensors = {x.tensor for x in distinct(e) if isinstance(x, Load)}
+    return free_axes(e) | tensors | {x.axis for x in distinct(e) if isinstance(x, (Idx, Size, Reduce))}
 
 
 def absorb_elementwise(
-    producers: tuple[Let, ...], reductions: tuple[Reduction, ...], outs: tuple[Out, ...]
-) -> tuple[tuple[Let, ...], tuple[Reduction, ...], tuple[Out, ...]]:
+    producers: tuple[Let, ...], reductions: tuple[Reduction, ...], outs: tuple[Out, ...],
+    assumptions: tuple[Expr, ...] = (),
+) -> tuple[tuple[Let, ...], tuple[Reduction, ...], tuple[Out, ...], tuple[Expr, ...]]:
     """Move what every use does to a producer (scale it, mask it) into its definition, so that it is computed once.
 
     Computing `s * scale` in two places may round differently in each (one of them contracted to a fused multiply-add),
@@ -253,7 +321,8 @@ def absorb_elementwise(
         producers = tuple(merged if q is p else q for q in producers)
         reductions = tuple(Reduction(r.name, r.monoid, substitute(r.body, {image: own}), r.axes) for r in reductions)
         outs = tuple(Out(o.name, o.axes, substitute(o.expr, {image: own}), o.dtype) for o in outs)
-    return producers, reductions, outs
+        assumptions = tuple(substitute(a, {image: own, own: p.expr}) for a in assumptions)
+    return producers, reductions, outs, assumptions
 
 
 def _images(e: Expr, p: Let, results: set[str]) -> Iterator[Expr]:
@@ -273,7 +342,7 @@ def check_partition(p: Partition) -> None:
     known = {t.name for t in p.term.tensors}
     for c in p.cascades:
         check_cascade(c)
-        unknown = {t.name for t in c.tensors} - known
+        unknown = {t.name if t.view is None else t.view.source for t in c.tensors} - known
         if unknown:
             raise CheckError(f"partition {p.term.name}: {c.name} reads {sorted(unknown)} before it exists")
         known |= {o.name for o in c.outs}

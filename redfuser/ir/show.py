@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, New, Old, Op, Reduce, Ref, Size, Var
+from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, New, Old, Op, Part, Reduce, Ref, Size, Tuple, Var
 from redfuser.ir.ops import OPS
 
 
@@ -51,7 +51,11 @@ def show(e: Expr, leaf: Callable[[Expr], str | None] = lambda _: None) -> str:
         if isinstance(x, Cast):
             return f"{x.dtype}({go(x.body, 0)})"
         if isinstance(x, Reduce):
-            return f"{x.monoid}_{x.axis}({go(x.body, 0)})"
+            return f"{x.monoid.partition('#')[0]}_{x.axis}({go(x.body, 0)})"
+        if isinstance(x, Part):
+            return _indexed(f"{go(x.body, 9)}.{x.part}", x.axes)
+        if isinstance(x, Tuple):
+            return f"({', '.join(go(a, 0) for a in x.args)})"
         if isinstance(x, Op):
             info = OPS[x.fn]
             if info.symbol and info.arity == 2:

@@ -8,31 +8,52 @@ stream axis: its reductions r_1..r_k, the producers computed on the fly inside t
 from __future__ import annotations
 
 from redfuser.errors import CheckError
-from redfuser.ir.expr import Expr, Load, Node, Reduce, Ref, free_axes, node, refs, walk
-from redfuser.ir.ops import MONOIDS
+from redfuser.ir.expr import Expr, Load, Reduce, Ref, free_axes, refs, walk
+from redfuser.ir.monoids import is_monoid
+from redfuser.ir.node import Node, node
 
 
 @node
 class Axis(Node):
-    """A named dimension. `size` None: known when called. `primed` copies (i, i') share the size of their base."""
+    """A named dimension. `size` None: known when called. `primed` copies (i, i') share the size of their base.
+
+    A product axis lists its `parts`, the outermost first: it runs over all their positions in row-major order.
+    """
 
     name: str
     size: int | None = None
+    parts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name if self.size is None else f"{self.name}={self.size}"
 
 
 @node
+class View(Node):
+    """How a tensor of a cascade reads an array: `source` at `index`, one axis or fixed position per dimension."""
+
+    source: str
+    index: tuple[str | int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.source}[{','.join(map(str, self.index))}]"
+
+
+@node
 class Tensor(Node):
-    """An input array (or a run-time scalar when `axes` is empty) with its NumPy dtype name."""
+    """An input array (or a run-time scalar when `axes` is empty) with its NumPy dtype name.
+
+    `view`: in a cascade over a product axis, the array that this tensor flattens (and repeats along parts it lacks).
+    """
 
     name: str
     axes: tuple[str, ...]
     dtype: str = "float64"
+    view: View | None = None
 
     def __str__(self) -> str:
-        return f"{self.name}[{','.join(self.axes)}]:{self.dtype}"
+        of = "" if self.view is None else f" = {self.view}"
+        return f"{self.name}[{','.join(self.axes)}]:{self.dtype}{of}"
 
 
 @node
@@ -62,19 +83,24 @@ class Out(Node):
 
 @node
 class Term(Node):
-    """A program in index notation. `axes` lists every axis name used, primed copies included."""
+    """A program in index notation. `axes` lists every axis name used, primed copies included.
+
+    `assumptions`: comparisons the caller guarantees for every element along their free axes.
+    """
 
     name: str
     axes: tuple[Axis, ...]
     tensors: tuple[Tensor, ...]
     lets: tuple[Let, ...]
     outs: tuple[Out, ...]
+    assumptions: tuple[Expr, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"term {self.name}", f"  axes {', '.join(map(str, self.axes))}"]
         lines += [f"  in   {t}" for t in self.tensors]
         lines += [f"  let  {x}" for x in self.lets]
         lines += [f"  out  {o}" for o in self.outs]
+        lines += [f"  assume {a}" for a in self.assumptions]
         return "\n".join(lines)
 
 
@@ -88,7 +114,7 @@ class Reduction(Node):
     axes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{Ref(self.name, self.axes)} = {self.monoid}({self.body})"
+        return f"{Ref(self.name, self.axes)} = {self.monoid.partition('#')[0]}({self.body})"
 
 
 @node
@@ -97,7 +123,9 @@ class Cascade(Node):
 
     `producers` carry the stream axis and are recomputed inside the loop (for attention: the scores); a body or an
     output mentions them as `Ref(name, axes)`. `Ref` of an earlier reduction is its final value. `Size(axis)` is the
-    number of elements reduced. `axis` is None for a purely elementwise piece (no reductions).
+    number of elements reduced. `axis` is None for a purely elementwise piece (no reductions). `assumptions` are
+    comparisons the caller guarantees for every element along their free axes; one that reads a reduction speaks of its
+    final value.
     """
 
     name: str
@@ -107,6 +135,7 @@ class Cascade(Node):
     producers: tuple[Let, ...]
     reductions: tuple[Reduction, ...]
     outs: tuple[Out, ...]
+    assumptions: tuple[Expr, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"cascade {self.name} over {self.axis}", f"  axes {', '.join(map(str, self.axes))}"]
@@ -114,6 +143,7 @@ class Cascade(Node):
         lines += [f"  let  {x}" for x in self.producers]
         lines += [f"  red  {r}" for r in self.reductions]
         lines += [f"  out  {o}" for o in self.outs]
+        lines += [f"  assume {a}" for a in self.assumptions]
         return "\n".join(lines)
 
     def reduction(self, name: str) -> Reduction:
@@ -143,7 +173,7 @@ def check_expr(e: Expr, where: str, axes: frozenset[str], tensors: dict[str, Ten
                 raise CheckError(f"{where}: {x.name} is read before its definition")
             if len(x.axes) != known[x.name]:
                 raise CheckError(f"{where}: {x} has {len(x.axes)} indices, its definition {known[x.name]}")
-        elif isinstance(x, Reduce) and x.monoid not in MONOIDS:
+        elif isinstance(x, Reduce) and not is_monoid(x.monoid):
             raise CheckError(f"{where}: unknown monoid {x.monoid}")
 
 
@@ -168,6 +198,8 @@ def check_term(t: Term) -> None:
         check_expr(x.expr, where, frozenset(x.axes), tensors, known)
         if isinstance(x, Let):
             known[x.name] = len(x.axes)
+    for a in t.assumptions:
+        check_expr(a, f"term {t.name}, assumption {a}", axes, tensors, known)
 
 
 def check_cascade(c: Cascade) -> None:
@@ -192,7 +224,7 @@ def check_cascade(c: Cascade) -> None:
     admit_producers()
     for r in c.reductions:
         where = f"cascade {c.name}, {r.name}"
-        if r.monoid not in MONOIDS:
+        if not is_monoid(r.monoid):
             raise CheckError(f"{where}: unknown monoid {r.monoid}")
         if not set(r.axes) <= axes or stream & set(r.axes):
             raise CheckError(f"{where}: bad axes")
@@ -205,3 +237,5 @@ def check_cascade(c: Cascade) -> None:
         raise CheckError(f"cascade {c.name}: producer {pending[0].name} reads something undefined")
     for o in c.outs:
         check_expr(o.expr, f"cascade {c.name}, {o.name}", frozenset(o.axes), tensors, known)
+    for a in c.assumptions:
+        check_expr(a, f"cascade {c.name}, assumption {a}", axes, tensors, known)

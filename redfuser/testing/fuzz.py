@@ -1,7 +1,8 @@
 """Random cascades through derivation, certificate, stream and merge trees: `python -m redfuser.testing.fuzz --n 1000`.
 
 Program i of a run with seed S is `redfuser.testing.random_cascade(S + i)`. The same arguments give the same programs,
-verdicts and findings; only times differ. Exit status 1 when a result is unsound or an exception escapes.
+verdicts and findings, whatever `--jobs` is; only times differ. Exit status 1 when there is a finding: a result that is
+unsound (the algebra is wrong), one that is inaccurate (rounding beyond the numerical contract), or an exception.
 """
 
 from __future__ import annotations
@@ -10,144 +11,137 @@ import argparse
 import json
 import sys
 import time
-import traceback
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
-from redfuser.derivation import Derivation, Limits, derive_cascade
-from redfuser.derivation.derive import dependent_stages
-from redfuser.ir import Cascade
-from redfuser.testing.check import GIVEN_FORM, TARGETS, check_fusion
-from redfuser.testing.grammar import random_cascade
+from redfuser.testing.check import TARGETS
 from redfuser.testing.inputs import KINDS
-from redfuser.testing.text import IMPORTS, cascade_text
+from redfuser.testing.tally import Report
+from redfuser.testing.trial import INPUTS, LIMITS, Derive, Outcome, derive, try_program
 
-LIMITS = Limits(seconds=120.0)
-"""Wall time must not decide a verdict: nodes and iterations bind first."""
+__all__ = ["INPUTS", "LIMITS", "Report", "derive", "fuzz", "main"]
 
-SLOWEST = 5
+LIFETIME = 400
+"""Programs that one process tries: engines and caches grow."""
 
-Derive = Callable[[Cascade], Derivation]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A program that went wrong. kind: "unsound" or "exception"; text: what happened, with the code to repeat it."""
-
-    program: int
-    kind: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"program {self.program}: {self.kind}\n{self.text}"
+SAVE_EVERY = 20.0
+"""Seconds between two saves of a run that can be continued."""
 
 
-@dataclass
-class Report:
-    """What a run found. `table`: (dependent stages, verdict) -> programs; `slowest`: (milliseconds, program)."""
+def fuzz(n: int, seed: int = 0, *, seconds: float | None = None, kinds: Sequence[str] = KINDS, inputs: int = INPUTS,
+         targets: Sequence[str] = (), derive: Derive = derive, jobs: int = 1,
+         progress: Callable[[Report], None] = lambda _: None, report: Report | None = None) -> Report:
+    """Try `n` programs, or as many as fit into `seconds`.
 
-    seed: int
-    programs: int = 0
-    table: Counter[tuple[int, str]] = field(default_factory=Counter)
-    undecided: list[int] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    slowest: list[tuple[float, int]] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def fusible_chains(self) -> float:
-        """Share of programs with two or more dependent stages that run in one pass."""
-        found = sum(n for (depth, verdict), n in self.table.items() if depth >= 2 and verdict == "FUSIBLE")
-        return found / max(self.programs, 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON. Everything but `times` repeats for the same arguments."""
-        return {
-            "seed": self.seed, "programs": self.programs, "fusible_chains": round(self.fusible_chains, 4),
-            "histogram": [{"depth": d, "verdict": v, "programs": n} for (d, v), n in sorted(self.table.items())],
-            "undecided_certificates": self.undecided,
-            "findings": [{"program": f.program, "kind": f.kind, "text": f.text} for f in self.findings],
-            "times": {"seconds": round(self.seconds, 2), "slowest_derivations":
-                      [{"program": p, "milliseconds": round(ms, 1)} for ms, p in self.slowest]},
-        }
-
-    def __str__(self) -> str:
-        verdicts = sorted({v for _, v in self.table})
-        rate = 1000 * self.seconds / max(self.programs, 1)
-        lines = [f"{self.programs} programs from seed {self.seed} in {self.seconds:.1f} s ({rate:.0f} s per 1000)",
-                 f"{100 * self.fusible_chains:.0f} % are FUSIBLE with two or more dependent stages", "",
-                 "dependent stages  " + "".join(f"{v:>14}" for v in verdicts)]
-        lines += [f"{d:>16}  " + "".join(f"{self.table[d, v]:>14}" for v in verdicts)
-                  for d in sorted({d for d, _ in self.table})]
-        lines += ["", "slowest derivations: " + ", ".join(f"{p} ({ms:.0f} ms)" for ms, p in self.slowest)]
-        if self.undecided:
-            lines.append(f"certificate undecided: {', '.join(map(str, self.undecided))}")
-        lines.append(f"findings: {len(self.findings)}")
-        return "\n".join([*lines, *(f"\n{f}" for f in self.findings)])
-
-
-def derive(cascade: Cascade) -> Derivation:
-    """The derivation under limits that do not depend on the speed of the machine."""
-    return derive_cascade(cascade, limits=LIMITS)
-
-
-def fuzz(n: int, seed: int = 0, *, seconds: float | None = None, kinds: Sequence[str] = KINDS,
-         targets: Sequence[str] = (), derive: Derive = derive,
-         progress: Callable[[Report], None] = lambda _: None) -> Report:
-    """Try `n` programs, or as many as fit into `seconds`, on inputs of `kinds`, down to the levels of `targets`.
-
-    `derive` is what is under test.
+    Parameters
+    ----------
+    kinds, inputs
+        each program runs on `inputs` inputs, whose kinds go through `kinds` from program to program.
+    targets
+        the compiled forms to check as well: "interpret", "c".
+    derive
+        what is under test; with `jobs` a function that processes can import.
+    jobs
+        number of processes.
+    report
+        an earlier report of the same run, to be continued.
     """
-    report = Report(seed)
-    start = time.perf_counter()
-    for program in range(seed, seed + n):
-        if seconds is not None and time.perf_counter() - start > seconds:
-            break
-        _try(report, program, kinds, targets, derive)
-        report.programs += 1
-        report.seconds = time.perf_counter() - start
+    report = Report(seed) if report is None else report
+    before, start = report.seconds, time.perf_counter()
+    one = partial(try_program, kinds=tuple(kinds), inputs=inputs, targets=tuple(targets), derive=derive)
+    for outcome in _outcomes(one, range(seed + report.programs, seed + n), jobs, seconds):
+        report.add(outcome)
+        report.seconds = before + time.perf_counter() - start
         progress(report)
     return report
 
 
-def _try(report: Report, program: int, kinds: Sequence[str], targets: Sequence[str], derive: Derive) -> None:
-    """One program. Whatever it raises becomes a finding."""
-    cascade = random_cascade(program)
-    code = f"{IMPORTS}c = {cascade_text(cascade)}"
-    try:
-        found = derive(cascade)
-        report.table[dependent_stages(cascade), str(found.verdict)] += 1
-        report.slowest = sorted([*report.slowest, (found.milliseconds, program)], reverse=True)[:SLOWEST]
-        if found.certificate.refuted:
-            report.findings.append(Finding(program, "unsound", f"{found.certificate.steps}\n{code}\n{found.fused}"))
+def _outcomes(one: Callable[[int], Outcome], programs: range, jobs: int, seconds: float | None) -> Iterator[Outcome]:
+    """Outcomes in the order of the programs, until the time is over."""
+    end = None if seconds is None else time.perf_counter() + seconds
+
+    def late() -> bool:
+        return end is not None and time.perf_counter() > end
+
+    if jobs <= 1:
+        for program in programs:
+            if late():
+                return
+            yield one(program)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=LIFETIME) as pool:
+        ahead = [pool.submit(one, p) for p in programs[: 4 * jobs]]
+        rest = iter(programs[4 * jobs :])
+        while ahead:
+            yield ahead.pop(0).result()
+            if late():
+                pool.shutdown(wait=True, cancel_futures=True)
+                return
+            ahead += [pool.submit(one, p) for p in (next(rest, None),) if p is not None]
+
+
+class _Watch:
+    """Shows progress on a terminal, and saves the report now and then."""
+
+    def __init__(self, n: int, save: Path | None, command: dict[str, Any]) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        self.bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+                            console=console, disable=not console.is_terminal)
+        self.task = self.bar.add_task("programs", total=n)
+        self.save_to = save
+        self.command = command
+        self.saved = time.perf_counter()
+
+    def __call__(self, report: Report) -> None:
+        self.bar.update(self.task, completed=report.programs, description=f"{len(report.findings)} findings")
+        if self.save_to is not None and time.perf_counter() - self.saved > SAVE_EVERY:
+            self.save(report)
+
+    def save(self, report: Report) -> None:
+        """Write the report in one step: a run that is killed leaves the last whole one."""
+        if self.save_to is None:
             return
-        if not found.certificate.valid:
-            report.undecided.append(program)
-        check = check_fusion(cascade, seed=program, trials=len(kinds), kinds=kinds, targets=targets, fused=found.fused)
-        if not check.ok:
-            raised = check.counterexample is not None and bool(check.counterexample.error)
-            text = str(check.counterexample).replace(GIVEN_FORM, "fused = derive_cascade(c).fused")
-            report.findings.append(Finding(program, "exception" if raised else "unsound", text))
-    except Exception:
-        report.findings.append(Finding(program, "exception", f"{traceback.format_exc()}\n{code}"))
+        part = self.save_to.with_name(self.save_to.name + ".part")
+        part.write_text(json.dumps({"command": self.command, "report": report.to_dict()}), encoding="utf-8")
+        part.replace(self.save_to)
+        self.saved = time.perf_counter()
 
 
-def _progress(report: Report) -> None:
-    sys.stderr.write(f"\r{report.programs} programs, {report.seconds:.0f} s, {len(report.findings)} findings ")
-    sys.stderr.flush()
+def _earlier(path: Path | None, command: dict[str, Any], parser: argparse.ArgumentParser) -> Report | None:
+    """The report that a run continues."""
+    if path is None or not path.exists():
+        return None
+    known = json.loads(path.read_text(encoding="utf-8"))
+    if known["command"] != command:
+        parser.error(f"--save {path} holds a run with other arguments ({known['command']}): name another file")
+    return Report.from_dict(known["report"])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m redfuser.testing.fuzz", description="Random cascades, checked.")
     parser.add_argument("--n", type=int, default=1000, help="number of programs (default 1000)")
     parser.add_argument("--seed", type=int, default=0, help="number of the first program (default 0)")
     parser.add_argument("--seconds", type=float, help="stop after this time")
+    parser.add_argument("--jobs", type=int, default=1, help="processes to use (default 1)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--kinds", default=",".join(KINDS), help=f"kinds of inputs (default {','.join(KINDS)})")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="save the report here; continue the run saved here")
+    parser.add_argument("--inputs", type=int, default=INPUTS, help=f"inputs for each program (default {INPUTS})")
+    parser.add_argument("--kinds", default=",".join(KINDS),
+                        help=f"kinds of inputs, taken in turn from program to program (default {','.join(KINDS)})")
     parser.add_argument("--targets", default="", help="check these compiled forms too: interpret,c")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = _parser()
     given = parser.parse_args(arguments)
     targets = tuple(filter(None, given.targets.split(",")))
     if not set(targets) <= set(TARGETS):
@@ -155,14 +149,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds = given.kinds.split(",")
     if not set(kinds) <= set(KINDS):
         parser.error(f"--kinds {given.kinds}: known are {','.join(KINDS)}")
-    if given.n < 1:
-        parser.error(f"--n {given.n}: give at least 1")
-    terminal = sys.stderr.isatty()
-    show = _progress if terminal else (lambda _: None)
-    report = fuzz(given.n, given.seed, seconds=given.seconds, kinds=kinds, targets=targets,
-                  progress=show)
-    if terminal:
-        sys.stderr.write("\n")
+    for name in ("n", "jobs", "inputs"):
+        if getattr(given, name) < 1:
+            parser.error(f"--{name} {getattr(given, name)}: give at least 1")
+    command = {"seed": given.seed, "kinds": kinds, "targets": list(targets), "inputs": given.inputs}
+    watch = _Watch(given.n, given.save, command)
+    with watch.bar:
+        report = fuzz(given.n, given.seed, seconds=given.seconds, kinds=kinds, inputs=given.inputs, targets=targets,
+                      jobs=given.jobs, progress=watch, report=_earlier(given.save, command, parser))
+    watch.save(report)
     print(json.dumps(report.to_dict(), indent=2) if given.json else report)
     return 1 if report.findings else 0
 

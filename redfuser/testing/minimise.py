@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -11,29 +12,31 @@ from redfuser.testing.subjects import Arrays, Subject
 BUDGET = 250
 """Inputs tried before the smallest so far is reported."""
 
+SECONDS = 30.0
+"""Time after which the smallest so far is reported; the number of inputs is meant to bind first."""
+
 SIMPLE = (0.0, 1.0, -1.0, 2.0)
 
 
 def minimise(subject: Subject, arrays: Arrays, fails: Callable[[Arrays], bool], budget: int = BUDGET) -> Arrays:
     """The smallest input found for which `fails` holds; `arrays` itself must fail."""
-    tries = 0
+    tries, end = 0, time.perf_counter() + SECONDS
 
-    def holds(candidate: Arrays) -> bool:
-        nonlocal tries
-        tries += 1
-        return fails(candidate)
+    def over() -> bool:
+        return tries >= budget or time.perf_counter() > end
 
     improved = True
-    while improved and tries < budget:
+    while improved and not over():
         improved = False
         for candidates in (_shorter, _simpler):
             found = True
-            while found and tries < budget:
+            while found and not over():
                 found = False
                 for candidate in candidates(subject, arrays):
-                    if tries >= budget:
+                    if over():
                         break
-                    if holds(candidate):
+                    tries += 1
+                    if fails(candidate):
                         arrays, found, improved = candidate, True, True
                         break
     return arrays

@@ -10,6 +10,7 @@ from redfuser.derivation import FusedCascade
 from redfuser.ir import Expr, New, Old, Op, children, with_children
 
 _OTHER_MONOID = {"sum": "max", "prod": "sum", "max": "min", "min": "max", "any": "all", "all": "any", "first": "max"}
+_OTHER_ORDER = {"argmax": "argmin", "argmin": "argmax", "topk": "bottomk", "bottomk": "topk"}
 _DROPS = {"add": "term", "sub": "term", "mul": "factor", "div": "divisor", "select": "guard", "exp": "exponential",
           "neg": "sign"}
 
@@ -21,6 +22,12 @@ def mutants(fused: FusedCascade) -> Iterator[tuple[FusedCascade, str]]:
         if mutant not in seen:
             seen.add(mutant)
             yield mutant, description
+
+
+def _other_monoid(monoid: str) -> str:
+    """Another monoid whose values look the same; the same one where there is none."""
+    kind, colon, length = monoid.partition(":")
+    return _OTHER_MONOID.get(monoid) or _OTHER_ORDER.get(kind, kind) + colon + length
 
 
 def mutate_fused(fused: FusedCascade, seed: int) -> tuple[FusedCascade, str]:
@@ -47,7 +54,9 @@ def _all(fused: FusedCascade) -> Iterator[tuple[FusedCascade, str]]:
             yield replace(fused, corrections=new), f"correction of {name}: {what}"
     for i, a in enumerate(fused.accumulators):
         others = fused.accumulators[:i], fused.accumulators[i + 1 :]
-        wrong = replace(a, monoid=_OTHER_MONOID[a.monoid])
+        wrong = replace(a, monoid=_other_monoid(a.monoid))
+        if wrong == a:
+            continue
         yield replace(fused, accumulators=(*others[0], wrong, *others[1])), f"{a.name}: {wrong.monoid} for {a.monoid}"
         for changed, what in _edits(a.body):
             wrong = replace(a, body=changed)

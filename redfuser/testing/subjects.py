@@ -19,9 +19,11 @@ from redfuser.api.lowered import Lowered
 from redfuser.derivation import FusedCascade
 from redfuser.frontend import Spec
 from redfuser.frontend.structure import flatten
-from redfuser.ir import Cascade, Out, Ref, Tensor
+from redfuser.ir import Cascade, Out, Part, Reduction, Ref, Tensor, find_parts, has_parts
 from redfuser.ir.interpret import axis_sizes, numpy_dtype
+from redfuser.ir.monoids import KEY
 from redfuser.ir.term import base_axis
+from redfuser.ir.views import expanded, parts_of
 from redfuser.pipeline import Options
 from redfuser.testing.inputs import EMPTY, LENGTHS, LONG, LONG_LENGTHS, OTHER_LENGTHS, draw_array, draw_arrays
 from redfuser.testing.text import IMPORTS, cascade_text
@@ -69,8 +71,10 @@ class Subject(ABC):
     def axis_length(self, arrays: Arrays, axis: str) -> int:
         """Length of an axis that `cut` names."""
         levels = self.levels(arrays)
-        found = [np.shape(levels.tensors[t.name])[t.axes.index(a)] for c in levels.cascades for t in c.tensors
-                 if t.name in levels.tensors for a in t.axes if base_axis(a) == axis]
+        reads = [(t.name, t.axes) if t.view is None else (t.view.source, t.view.index)
+                 for c in levels.cascades for t in c.tensors]
+        found = [np.shape(levels.tensors[name])[axes.index(a)] for name, axes in reads if name in levels.tensors
+                 for a in axes if isinstance(a, str) and base_axis(a) == axis]
         return found[0] if found else 1
 
     @abstractmethod
@@ -81,7 +85,7 @@ class Subject(ABC):
 def _lengths(cascades: Sequence[Cascade], axes: Sequence[str], fixed: Mapping[str, int], kind: str,
              rng: np.random.Generator) -> dict[str, int]:
     """Random lengths of axes, as a kind of input asks for; those in `fixed` are given."""
-    streams = {base_axis(c.axis) for c in cascades if c.axis is not None}
+    streams = set(map(base_axis, innermost_streams(cascades)))
     of_streams = (0,) if kind == EMPTY and may_be_empty(cascades) else LONG_LENGTHS if kind == LONG else LENGTHS
     found = {}
     for a in dict.fromkeys(map(base_axis, axes)):
@@ -89,9 +93,14 @@ def _lengths(cascades: Sequence[Cascade], axes: Sequence[str], fixed: Mapping[st
     return found
 
 
+def innermost_streams(cascades: Sequence[Cascade]) -> frozenset[str]:
+    """The stream axes of cascades; of a product its innermost part."""
+    return frozenset(expanded((c.axis,), parts_of(c.axes))[-1] for c in cascades if c.axis is not None)
+
+
 def may_be_empty(cascades: Sequence[Cascade]) -> bool:
     """Whether every reduction has a value over nothing."""
-    return all(r.monoid not in ("max", "min") for c in cascades for r in c.reductions)
+    return not any(r.monoid in ("max", "min") or has_parts(r.monoid) for c in cascades for r in c.reductions)
 
 
 class CascadeSubject(Subject):
@@ -179,12 +188,23 @@ def _keeper(tensors: Sequence[Tensor], arrays: Arrays, axis: str) -> Callable[[s
 def with_outs(c: Cascade) -> Cascade:
     """The cascade with an output for every result that no output shows as it is."""
     shown = {o.expr.name for o in c.outs if isinstance(o.expr, Ref)}
+    shown |= {x.body.name for o in c.outs for x in (o.expr,) if isinstance(x, Part) and isinstance(x.body, Ref)}
     floats = [numpy_dtype(t.dtype) for t in c.tensors if numpy_dtype(t.dtype).kind == "f"]
     dtype = np.result_type(*floats).name if floats else "float64"
     taken = {o.name for o in c.outs}
-    extra = [Out(f"out_{r.name}", r.axes, Ref(r.name, r.axes), "bool" if r.monoid in ("any", "all") else dtype)
-             for r in c.reductions if r.name not in shown and f"out_{r.name}" not in taken]
+    extra = [o for r in c.reductions if r.name not in shown for o in outs_of(r, dtype) if o.name not in taken]
     return replace(c, outs=(*c.outs, *extra))
+
+
+def outs_of(r: Reduction, dtype: str) -> list[Out]:
+    """Outputs that show a result: its parts one by one, at the first and the last place of a list."""
+    monoid, value = find_parts(r.monoid), Ref(r.name, r.axes)
+    if monoid is None:
+        return [Out(f"out_{r.name}", r.axes, value, "bool" if r.monoid in ("any", "all") else dtype)]
+    places = [()] if monoid.rank is None else [(p,) for p in dict.fromkeys((0, monoid.rank - 1))]
+    return [Out("_".join(("out", r.name, part, *map(str, place))), r.axes, Part(part, place, value),
+                dtype if kind == KEY else kind)
+            for part, kind in zip(monoid.parts, monoid.dtypes, strict=True) for place in places]
 
 
 class FunctionSubject(Subject):
@@ -206,7 +226,7 @@ class FunctionSubject(Subject):
     def draw(self, kind: str, rng: np.random.Generator) -> Arrays:
         program = self.pattern.program
         tensors = {t.name: t for t in program.term.tensors}
-        streams = frozenset(c.axis for c in program.partition.cascades if c.axis is not None)
+        streams = innermost_streams(program.partition.cascades)
         fixed = {a.name: a.size for a in program.term.axes if a.size is not None}
         for name, array in program.trace.captured.items():
             known = [n for n in array.shape if n != 1]
@@ -219,11 +239,12 @@ class FunctionSubject(Subject):
 
     def _shaped(self, name: str, drawn: Array | None, rng: np.random.Generator) -> Array:
         """An argument with its dimensions of size 1; one that is not used at all is drawn anyhow."""
-        node = self.pattern.trace.inputs()[name]
+        traced = self.pattern.trace
+        position = next(i for i, n in enumerate(traced.nodes) if n.op == "input" and n.param == name)
         if drawn is None:
-            return draw_array(tuple(1 for _ in node.shape), numpy_dtype(node.dtype), "normal", rng)
-        lengths = iter(drawn.shape)
-        return drawn.reshape([1 if e == 1 else next(lengths) for e in node.shape])
+            node = traced.nodes[position]
+            return draw_array(tuple(1 for _ in traced.caller_shape(position)), numpy_dtype(node.dtype), "normal", rng)
+        return np.asarray(traced.for_caller(drawn, position))
 
     def _lowered(self, arrays: Arrays) -> Lowered:
         return self.model.lower(**arrays)
@@ -261,13 +282,17 @@ class FunctionSubject(Subject):
         captured = {t.name for t in program.term.tensors} - set(arrays)
         fixed = {a.name for a in program.term.axes if a.size is not None}
         fixed |= {base_axis(a) for t in program.term.tensors if t.name in captured for a in t.axes}
-        shapes = {n: v.shape for n, v in program.trace.inputs().items()}
+        nodes = program.trace.nodes
+        shapes = {n.param: program.trace.caller_shape(i) for i, n in enumerate(nodes) if n.op == "input"}
+        parts = program.trace.parts
         tensors = []
         for t in program.term.tensors:
             if t.name in arrays:
                 own = iter(t.axes)
-                tensors.append(Tensor(t.name, tuple("" if e == 1 else next(own) for e in shapes[t.name]), t.dtype))
-        streams = {c.axis for c in program.partition.cascades}
+                axes = [tuple(next(own) for _ in parts.get(e, (e,))) if isinstance(e, str) else ()
+                        for e in shapes[t.name]]
+                tensors.append(Tensor(t.name, tuple(a[0] if len(a) == 1 else "" for a in axes), t.dtype))
+        streams = innermost_streams(program.partition.cascades)
         names = {base_axis(a) for t in tensors for a in t.axes} - fixed - {""}
         return [(a, _keeper(tensors, arrays, a)) for a in sorted(names, key=lambda a: (a not in streams, a))]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.ir import OPS, Cascade, Cast, Const, Expr, Idx, Load, Op, Reduce, Ref, Size
+from redfuser.ir import OPS, Cascade, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 IMPORTS = (
@@ -31,6 +31,10 @@ def expression_text(e: Expr) -> str:
         return f"Cast({e.dtype!r}, {expression_text(e.body)})"
     if isinstance(e, Reduce):
         return f"Reduce({e.monoid!r}, {e.axis!r}, {expression_text(e.body)})"
+    if isinstance(e, Part):
+        return f"Part({e.part!r}, {e.axes!r}, {expression_text(e.body)})"
+    if isinstance(e, Tuple):
+        return f"Tuple(({', '.join(map(expression_text, e.args))},))"
     if not isinstance(e, Op):
         raise TypeError(f"{type(e).__name__} does not occur in a cascade")
     args = [expression_text(a) for a in e.args]
@@ -63,6 +67,8 @@ def cascade_text(c: Cascade) -> str:
     stages = [f"Reduction({r.name!r}, {r.monoid!r}, {expression_text(r.body)}, {r.axes!r})" for r in c.reductions]
     outs = [f"Out({o.name!r}, {o.axes!r}, {expression_text(o.expr)}, {o.dtype!r})" for o in c.outs]
     parts = [f"{c.name!r}, {c.axis!r}, ({', '.join(axes)},)", *map(block, (tensors, producers, stages, outs))]
+    if c.assumptions:
+        parts.append(block(list(map(expression_text, c.assumptions))))
     return f"Cascade({', '.join(parts)})"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from redfuser.derivation import FusedCascade, run_fused
 from redfuser.ir import Cascade
-from redfuser.ir.interpret import run_cascade
+from redfuser.ir.interpret import axis_sizes, run_cascade
 from redfuser.ir.partition import Partition
 from redfuser.zoo.entry import Argument, Entry
 
@@ -22,6 +22,8 @@ LENGTHS = {STREAM: 96, "k": 8}
 """Lengths of the stream and of the features of keys; every other axis has `OTHERS`."""
 OTHERS = 3
 NUMBER = 2.5
+RANGES = {"positive": (0.1, 2.0), "unit": (0.01, 0.99)}
+"""Kinds of arguments that are the same in all data sets, uniform in a range."""
 SEEDS = 4
 EPS = float(np.finfo(np.float32).eps)
 ALLOWED = 4.0
@@ -63,7 +65,7 @@ def _argument(a: Argument, data_set: str, rng: np.random.Generator) -> Any:
     if a.kind == "onehot":
         return np.eye(shape[-1], dtype=np.float32)[rng.integers(shape[-1], size=shape[:-1])]
     values = (DATA_SETS[data_set](rng, shape) if a.kind == "data"
-              else rng.uniform(0.1, 2.0, shape) if a.kind == "positive" else rng.standard_normal(shape))
+              else rng.uniform(*RANGES[a.kind], shape) if a.kind in RANGES else rng.standard_normal(shape))
     return values.astype(np.float32)
 
 
@@ -134,10 +136,10 @@ def _results(entry: Entry, values: Mapping[str, Any]) -> list[Array]:
 def _run(parts: Partition, chained: Cascade, fused: FusedCascade, values: Mapping[str, Any],
          tree: int | None) -> list[Array]:
     known: dict[str, Any] = {name: np.asarray(v) for name, v in values.items()}
+    sizes = axis_sizes(parts.term.tensors, known, {a.name: a.size for a in parts.term.axes})
     for c in parts.cascades:
-        needed = {t.name: known[t.name] for t in c.tensors}
-        known |= (run_fused(fused, needed, chunks=5, tree=tree, dtype=np.float32) if c is chained
-                  else run_cascade(c, needed, np.float32))
+        known |= (run_fused(fused, known, chunks=5, tree=tree, dtype=np.float32, sizes=sizes) if c is chained
+                  else run_cascade(c, known, np.float32, sizes))
     return [np.asarray(known[o.name]) for o in parts.term.outs]
 
 

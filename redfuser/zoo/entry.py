@@ -11,10 +11,10 @@ from redfuser.derivation import Verdict
 from redfuser.derivation.derive import dependent_stages
 from redfuser.errors import RedfuserError
 from redfuser.frontend import Spec
-from redfuser.ir import Axis, Cascade, Expr, Idx, Let, Load, Reduce, Reduction, Ref, Size, Tensor, rewrite
+from redfuser.ir import Axis, Cascade, Expr, Idx, Let, Load, Part, Reduce, Reduction, Ref, Size, Tensor, rewrite
 from redfuser.ir.partition import Partition
 
-KINDS = ("data", "normal", "positive", "mask", "onehot", "number")
+KINDS = ("data", "normal", "positive", "unit", "mask", "onehot", "number")
 """What an argument holds: `data` follows the data set in use, the others are the same in all of them."""
 
 
@@ -152,6 +152,8 @@ class _Renaming:
                 return type(x)(self.new("axis", x.axis))
             if isinstance(x, Reduce):
                 return Reduce(x.monoid, self.new("axis", x.axis), x.body)
+            if isinstance(x, Part):
+                return Part(x.part, tuple(self.new("axis", a) if isinstance(a, str) else a for a in x.axes), x.body)
             return None
 
         return rewrite(e, rename)
@@ -164,5 +166,8 @@ class _Renaming:
                            for r in c.reductions)
         known = {old: new for (kind, old), new in self.names.items() if kind == "tensor"}
         tensors = tuple(Tensor(known[t.name], self.axes(t.axes), t.dtype) for t in c.tensors if t.name in known)
-        axes = tuple(Axis(new) for (kind, _), new in self.names.items() if kind == "axis")
-        return Cascade("", stream, axes, tuple(sorted(tensors, key=str)), producers, reductions, ())
+        parts = {a.name: len(a.parts) for a in c.axes}
+        axes = tuple(Axis(new, None, ("part",) * parts.get(old, 0))
+                     for (kind, old), new in self.names.items() if kind == "axis")
+        return Cascade("", stream, axes, tuple(sorted(tensors, key=str)), producers, reductions, (),
+                       tuple(sorted(map(self.expr, c.assumptions), key=str)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from redfuser.frontend import assume
 from redfuser.zoo.entry import Family
 from redfuser.zoo.rows import low, mean, top, total
 
@@ -27,6 +28,7 @@ def scaled_norm3(x: Any) -> Any:
 @FAMILY.entry("p-norm with a running scale, p given when called", x="i n: positive", p=": number", accumulators=2,
               reason="(x / s)^p = x^p / s^p for nonnegative x and positive s")
 def scaled_norm_p(x: Any, p: float) -> Any:
+    assume(x > 0)
     scale = top(x)
     return scale * total((x / scale) ** p) ** (1.0 / p)
 
@@ -67,6 +69,7 @@ def weighted_logsumexp(x: Any, b: Any) -> Any:
 @FAMILY.entry("geometric mean scaled by the maximum: a product, one factor per element", x="i n: positive",
               accumulators=2, reason="the product of x / s scales by (old s / new s)^count")
 def scaled_product(x: Any) -> Any:
+    assume(x > 0)
     scale = top(x)
     return scale, (x / scale).prod(axis=-1, keepdims=True)
 

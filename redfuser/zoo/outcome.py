@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -23,6 +24,7 @@ class Outcome:
     milliseconds                  wall time of the derivation
     certificate                   whether the random check of the fused form succeeded
     proved                        whether the symbolic proof succeeded; None when it was not asked for
+    proof_milliseconds            time of that proof
     errors                        data set -> error over the contract's bound (up to 1 is within the contract)
     refusals                      why stages start a pass of their own
     problem                       the exception, "" when there was none
@@ -35,6 +37,7 @@ class Outcome:
     milliseconds: float = 0.0
     certificate: bool = False
     proved: bool | None = None
+    proof_milliseconds: float = 0.0
     errors: dict[str, float] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     problem: str = ""
@@ -44,6 +47,11 @@ class Outcome:
         """Verdict and number of passes are those of the label, and not fewer accumulators than it calls the least."""
         e = self.entry
         return (self.found, self.passes) == (e.verdict, e.passes) and self.accumulators >= e.accumulators
+
+    @property
+    def accurate(self) -> bool:
+        """Errors on hard data are within the numerical contract."""
+        return all(e <= 1 for e in self.errors.values())
 
     @property
     def minimal(self) -> bool:
@@ -61,7 +69,8 @@ class Outcome:
         found = {k: v for k, v in asdict(self).items() if k != "entry"}
         expected = {"verdict": e.verdict.value, "accumulators": e.accumulators, "passes": e.passes}
         return {"name": e.name, "family": e.family, "source": e.source, "reason": e.reason, "expected": expected,
-                **found, "right": self.right, "minimal": self.minimal, "unsound": self.unsound}
+                **found, "right": self.right, "minimal": self.minimal, "unsound": self.unsound,
+                "accurate": self.accurate}
 
 
 def carried(fused: FusedCascade) -> int:
@@ -77,9 +86,11 @@ def examine(entry: Entry, *, prove: bool = False, data: bool = True) -> Outcome:
         derived = derive_cascade(chained)
         fused = derived.fused
         errors = {name: contract_error(entry, parts, chained, fused, name) for name in entry.hard if data}
+        start = time.perf_counter()
+        proved = derived.certificate.prove().valid if prove else None
+        took = (time.perf_counter() - start) * 1e3 if prove else 0.0
         return Outcome(entry, derived.verdict, carried(fused), len(fused.passes), derived.milliseconds,
-                       derived.certificate.valid, derived.certificate.prove().valid if prove else None, errors,
-                       tuple(map(str, derived.stages)))
+                       derived.certificate.valid, proved, took, errors, tuple(map(str, derived.stages)))
     except Exception as error:  # a defect of the derivation is a finding; the other entries still count
         return Outcome(entry, problem=f"{type(error).__name__}: {error}")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from redfuser.frontend import assume
 from redfuser.zoo.entry import Family
 from redfuser.zoo.rows import low, mean, top, total
 
@@ -72,11 +73,17 @@ def regression_residual(x: Any, y: Any) -> Any:
     return slope, total((y - my - slope * (x - mx)) ** 2)
 
 
-@FAMILY.entry("regression through the origin: gain and residual energy", x="i n", y="i n: normal", accumulators=3,
+@FAMILY.entry("regression through the origin: gain and residual energy", x="i n", y="i n", accumulators=3,
               hard="mixed")
 def gain_and_residual(x: Any, y: Any) -> Any:
     gain = total(x * y) / total(x * x)
     return gain, total((y - gain * x) ** 2)
+
+
+@FAMILY.entry("regression through the origin: third moment of the residual", x="i n", y="i n: normal", accumulators=6,
+              hard="mixed", reason="sums of y^3, x y^2, x^2 y, x^3 beside those of the gain")
+def residual_cube(x: Any, y: Any) -> Any:
+    return total((y - total(x * y) / total(x * x) * x) ** 3)
 
 
 @FAMILY.entry("weighted mean and variance, West 1979", x="i n", w="i n: positive", accumulators=3,
@@ -150,6 +157,7 @@ def share_entropy(y: Any) -> Any:
 @FAMILY.entry("Theil 1967, inequality index T", x="i n: positive", accumulators=2,
               reason="amounts are positive, so log(x / d) = log x - log d has rank 2")
 def theil_index(x: Any) -> Any:
+    assume(x > 0)
     r = x / mean(x)
     return mean(r * np.log(r))
 
@@ -157,12 +165,14 @@ def theil_index(x: Any) -> Any:
 @FAMILY.entry("mean logarithmic deviation, Theil 1967", x="i n: positive", accumulators=2,
               reason="amounts are positive, so log(x / d) = log x - log d has rank 2")
 def mean_log_deviation(x: Any) -> Any:
+    assume(x > 0)
     return mean(np.log(mean(x) / x))
 
 
 @FAMILY.entry("Pearson 1900, goodness of fit against given probabilities", o="i n: positive", p="i n: positive",
               accumulators=3, reason="(o - Np)^2 / (Np) = o^2 / (Np) - 2 o + Np")
 def goodness_of_fit(o: Any, p: Any) -> Any:
+    assume(p > 0)
     expected = p * total(o)
     return total((o - expected) ** 2 / expected)
 
@@ -170,6 +180,7 @@ def goodness_of_fit(o: Any, p: Any) -> Any:
 @FAMILY.entry("likelihood-ratio test G against given probabilities", o="i n: positive", p="i n: positive",
               accumulators=2, reason="amounts are positive, so log(x / d) = log x - log d has rank 2")
 def g_test(o: Any, p: Any) -> Any:
+    assume((o > 0) & (p > 0))
     return 2.0 * total(o * np.log(o / (p * total(o))))
 
 

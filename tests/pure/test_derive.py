@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +15,8 @@ from derive_examples import EXAMPLES, MEAN, ROW, TWO_PASSES, X, arrays_for, casc
 
 from redfuser.derivation import Limits, Verdict, derive_cascade, run_fused
 from redfuser.derivation.engine import Engine
+from redfuser.derivation.evidence import growth
 from redfuser.derivation.explain import smallest
-from redfuser.derivation.rank import separation_ranks
-from redfuser.derivation.skeleton import Skeleton
 from redfuser.errors import EngineError, RuleError
 from redfuser.ir import Axis, Cascade, Load, Out, Ref, Tensor, run_cascade
 from redfuser.rules import default, online, rule, ruleset
@@ -107,10 +108,10 @@ def test_limits_give_not_found_and_a_plan_that_runs():
     ("softmax", "l", 1), ("variance", "M2", 3), ("third_moment", "M3", 4), ("entropy", "h", 2), ("pearson", "C", 4),
     ("distance_to_max", "D", 2), ("phase", "D", 2)])
 def test_separation_rank(name, stage, rank):
-    skeleton = Skeleton(EXAMPLES[name])
-    found = separation_ranks(skeleton, next(s for s in skeleton.stages if s.name == stage))
+    found = growth(EXAMPLES[name], stage)
     assert found is not None
-    assert found.found == (rank, rank)
+    assert found.found == (rank,)
+    assert not found.growing
 
 
 def test_rules_used_are_minimal():
@@ -127,13 +128,17 @@ def test_delta_debugging_finds_the_needed_ones():
 
     def reaches(kept):
         calls.append(kept)
-        return {"c", "x"} <= kept
+        return kept if {"c", "x"} <= kept else None
 
     assert smallest("abcdefxyz", reaches, 100) == ("c", "x")
     assert len(calls) < 25
     cut_short = smallest("abcdefxyz", reaches, 3)
     assert {"c", "x"} <= set(cut_short)
     assert len(cut_short) > 2
+    calls.clear()
+    quick = smallest("abcdefxyz", lambda kept: frozenset("cx") if reaches(kept) else None, 100)
+    assert quick == ("c", "x")  # what did not match when the goal was reached needs no question
+    assert len(calls) < 8
 
 
 def test_a_rule_of_the_user_unlocks_a_fusion():
@@ -201,6 +206,10 @@ def test_a_result_read_at_another_axis_starts_a_new_pass():
     d = derive_cascade(c)
     assert d.passes == 2
     assert d.fused.passes[1] == ("D",)
+    assert d.verdict == Verdict.NOT_FOUND  # nothing shows that one pass is impossible
+    assert "of other rows" in d.stages[0].reason
+    assert d.lower_bound == 1
+    assert len(d.rules) < 5
 
 
 def test_an_elementwise_cascade_has_nothing_to_derive():
@@ -275,4 +284,16 @@ def test_a_free_array_in_a_divisor_is_part_of_the_dependency():
 
 def test_exhausted_rules_are_no_proof():
     largest = [reduction("s", "sum", X), reduction("M", "max", (X - row("s")) ** 2)]
-    assert derive_cascade(cascade("largest square", largest, "x")).verdict == Verdict.NOT_FOUND
+    fewer = default - ruleset("left out", [law for law in default if law.name == "max-of-square"])
+    c = cascade("largest square", largest, "x")
+    assert derive_cascade(c, rules=fewer).verdict == Verdict.NOT_FOUND
+    assert derive_cascade(c).verdict == Verdict.FUSIBLE
+
+
+def test_the_smallest_rule_set_needs_no_record_of_the_search():
+    """What a search was told and answered is not pickled; without it the search is made again."""
+    d = derive_cascade(EXAMPLES["softmax"])
+    kept = replace(d, timeline=pickle.loads(pickle.dumps(d.timeline)))
+    assert not any(s.record.events for s in kept.timeline)
+    assert kept.rules == d.rules
+    assert {"telescope", "exp-sum"} <= set(d.rules)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from fused_examples import softmax
 
-from redfuser.extract import Profile, choose
+from redfuser.extract import Profile, choose, plan
 from redfuser.extract.profile import available
 
 AVX2 = Profile(
@@ -33,6 +34,8 @@ def test_detected_fields_override() -> None:
 def test_unknown_profile_is_named() -> None:
     with pytest.raises(ValueError, match="no device profile 'abacus'; available: x86_64_16"):
         Profile.load("abacus")
+    with pytest.raises(ValueError, match="device 'h100' is a GPU; profiles of CPUs: x86_64_16"):
+        Profile.load("h100")
 
 
 def test_unroll_leaves_registers_for_constants() -> None:
@@ -131,11 +134,65 @@ def test_rows_per_tile_keeps_threads_busy() -> None:
     assert rows_per_tile(rows=120, batches=1) <= 60
 
 
+SOFTMAX = choose.RowCost.of(AVX2, slots=20, merge_slots=40, element_bytes=8, total_bytes=1e9)
+
+
 def test_split_only_where_threads_would_idle() -> None:
-    assert choose.few_rows(AVX2) == 4
-    assert choose.few_rows(AVX2.with_fields(threads=1)) == 0
+    assert choose.few_rows(SOFTMAX, 2**20, threads=2) == 4  # three rows leave one of two threads idle at the end
+    assert choose.few_rows(SOFTMAX, 2**20, threads=1) == 0
+    assert choose.few_rows(SOFTMAX, 2**16, threads=2) == 0  # not worth a second phase
+
+
+def test_an_element_costs_the_longer_of_arithmetic_and_memory() -> None:
+    cheap = choose.RowCost.of(AVX2, slots=1, merge_slots=1, element_bytes=4, total_bytes=1e9)
+    assert cheap.element == 4 / (AVX2.dram_gbs * 1e9)
+    assert SOFTMAX.element == max(20 / (AVX2.gflops / 2 * 1e9), 8 / (AVX2.dram_gbs * 1e9))
+    cached = choose.RowCost.of(AVX2, slots=1, merge_slots=1, element_bytes=4, total_bytes=1e6)
+    assert cached.element < cheap.element
+
+
+@pytest.mark.parametrize("threads", [2, 8, 64])
+@pytest.mark.parametrize("slots", [1, 20, 400])
+def test_segments_cross_over_once(threads: int, slots: float) -> None:
+    """Longer rows never make a split worse, dearer elements never move the crossover up, and it is where costs meet."""
+    cost = choose.RowCost.of(AVX2, slots, 40, 4, 1e9)
+    pays = [cost.splits(1, k * choose.CHUNK, threads) for k in range(1, 200)]
+    assert not pays[0]
+    assert pays[pays.index(True) :].count(False) <= 2  # a last chunk alone in its round
+    beyond = choose.split_beyond(cost, 1, threads)
+    assert not cost.splits(1, beyond, threads)
+    assert cost.splits(1, beyond + choose.CHUNK, threads)
+    assert choose.split_beyond(choose.RowCost(cost.element * 4, cost.merge), 1, threads) <= beyond
+
+
+def test_costs_are_monotone() -> None:
+    for length in (2**17, 2**20, 2**23):
+        times = [SOFTMAX.single(rows, length, 4) for rows in range(1, 20)]
+        assert times == sorted(times)
+        assert SOFTMAX.multi(2, length, 8) <= SOFTMAX.multi(2, length, 4) <= SOFTMAX.multi(2, length, 2)
+    assert SOFTMAX.multi(1, 2**20, 2) < SOFTMAX.multi(1, 2**21, 2)
+    assert not SOFTMAX.splits(100, 2**20, threads=4)  # many rows keep every thread busy
 
 
 def test_round_up_and_useful_share() -> None:
     assert [choose.round_up(n, 8) for n in (0, 1, 8, 9)] == [0, 8, 8, 16]
     assert math.isclose(choose.useful_share(9, 8), 9 / 16)
+
+
+def test_the_plan_says_what_the_cost_model_compares() -> None:
+    """Where the example lengths leave a choice, the notes hold both predictions, whatever is chosen."""
+    two = AVX2.with_fields(threads=2)
+
+    def notes(rows: int, length: int, profile: Profile = two) -> list[str]:
+        chosen = plan(softmax(), {"p": rows, "n": length}, profile)
+        return [n for n in chosen.notes if "in one segment each" in n or "are split" in n]
+
+    split = notes(1, 2**20)
+    assert len(split) == 2
+    assert "fewer than 4 rows" in split[0]
+    kept = notes(64, 2**20)
+    assert len(kept) == 1
+    one, several = (float(kept[0].split(": ")[1].split(", ")[i].split(" us")[0]) for i in (0, 1))
+    assert one <= several
+    assert not notes(1, 2**16)
+    assert not notes(1, 2**20, AVX2.with_fields(threads=1))

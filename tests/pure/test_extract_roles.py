@@ -218,9 +218,9 @@ def roles_of(fused: FusedCascade, sizes: dict[str, int] | None = None) -> object
 def test_roles_of_attention() -> None:
     roles = tile_roles(flatten(attention(), "float32"), SIZES, {"v": "d", "kk": "k"})
     assert (roles.row, roles.batch) == ("i", ("h",))
-    assert roles.contraction is not None
-    assert str(roles.contraction.rows) == "0.3 * q[h,i,k]"
-    assert str(roles.contraction.operand) == "kk[h,n,k]"
+    assert len(roles.contractions) == 1
+    assert str(roles.contractions[0].rows) == "0.3 * q[h,i,k]"
+    assert str(roles.contractions[0].operand) == "kk[h,n,k]"
     assert [(v.name, v.axis, str(v.operand)) for v in roles.vectors] == [("u", "d", "v[h,n,d]")]
 
 
@@ -252,14 +252,16 @@ def test_tiles_are_chosen_by_roles_not_names(name: str) -> None:
     assert strategy(renamed) == "tiles"
 
 
-def test_two_contractions_take_rows_and_say_so() -> None:
+def test_two_contractions_feed_one_sweep_of_tiles() -> None:
     fused = attention()
     s = fused.cascade.producers[0]
     other = Reduce("sum", "k", Load("q", ("h", "i", "k")) * Load("v", ("h", "n", "k")))
     cascade = replace(fused.cascade, producers=(Let("s", s.axes, s.expr + other),))
     chosen = plan(replace(fused, cascade=cascade), SIZES, PROFILE)
-    assert chosen.strategy == "rows"
-    assert "no tiles: 2 different contractions feed the stream" in str(chosen)
+    assert chosen.strategy == "tiles"
+    assert chosen.tiles is not None
+    assert [c.operand.tensor for c in chosen.tiles.roles.contractions] == ["kk", "v"]
+    assert {"contraction", "contraction 2"} < set(dict(chosen.tiles.operands))
 
 
 def test_asking_for_tiles_that_do_not_exist_raises() -> None:

@@ -12,8 +12,8 @@ from derive_examples import EXAMPLES, derived
 import redfuser as rf
 from redfuser.derivation import derive_cascade
 from redfuser.ir import New, Old, Ref, run_cascade
+from redfuser.ir.contract import expected_results
 from redfuser.testing import check_fusion, check_rule, random_cascade
-from redfuser.testing.contract import expected_results
 from redfuser.testing.inputs import FINITE, KINDS
 from redfuser.testing.minimise import minimise
 from redfuser.testing.subjects import CascadeSubject

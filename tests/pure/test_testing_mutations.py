@@ -56,3 +56,16 @@ def test_one_mutant_by_seed():
     fused = derived("softmax").fused
     assert mutate_fused(fused, 7) == mutate_fused(fused, 7)
     assert len({mutate_fused(fused, s)[1] for s in range(20)}) > 3
+
+
+@pytest.mark.parametrize("name", CASCADES)
+def test_every_mutant_that_is_wrong_over_the_reals_is_refuted_by_the_certificate(name):
+    """The certificate needs no floating-point numbers to see what finite data show to be wrong algebra."""
+    refuted = 0
+    for mutant, what in mutants(derived(name).fused):
+        check = check_fusion(EXAMPLES[name], fused=mutant, targets=(), kinds=("normal", "ties", "wide"), trials=3,
+                             shrink=False, thorough=False)
+        if not check.ok and check.counterexample.kind == "unsound":
+            assert certify(mutant).refuted, f"{what}\n{mutant}"
+            refuted += 1
+    assert refuted >= 3

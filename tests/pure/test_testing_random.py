@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from redfuser.derivation import derive_cascade
 from redfuser.derivation.derive import dependent_stages
-from redfuser.ir import check_cascade, run_cascade
+from redfuser.ir import check_cascade, refs, run_cascade
 from redfuser.testing import cascade_inputs, cascades, check_fusion, random_cascade
 from redfuser.testing import fuzz as fuzzer
 from redfuser.testing.fuzz import fuzz, main
 
-PROGRAMS = 60
+PROGRAMS = 300
 KINDS = ("normal", "far", "nan")
 QUIET = settings(max_examples=12, deadline=None, derandomize=True, database=None,
                  suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -28,12 +28,13 @@ QUIET = settings(max_examples=12, deadline=None, derandomize=True, database=None
 
 @pytest.fixture(scope="module")
 def report():
-    return fuzz(PROGRAMS, kinds=KINDS)
+    return fuzz(PROGRAMS, kinds=KINDS, inputs=3)
 
 
 def test_random_cascades_are_sound(report):
     assert report.programs == PROGRAMS
-    assert not report.findings, report
+    assert not [f for f in report.findings if f.kind != "inaccurate"], report
+    assert report.kinds()["inaccurate"] <= PROGRAMS // 20, report  # a spread of scaled data has no pivot
     assert not report.undecided
 
 
@@ -42,6 +43,17 @@ def test_most_random_cascades_are_fusible_chains(report):
     assert report.fusible_chains >= 0.4
     assert {"FUSIBLE", "NOT_FUSIBLE"} <= {verdict for _, verdict in report.table}
     assert max(depth for depth, _ in report.table) >= 4
+
+
+def test_the_grammar_reaches_what_people_write():
+    """Monoids, powers to 6, masks, positions, several dependencies in one term, chains of five."""
+    programs = [random_cascade(s) for s in range(3000)]
+    assert {"sum", "prod", "max", "min", "any", "all"} <= {r.monoid for c in programs for r in c.reductions}
+    text = "\n".join(map(str, programs))
+    assert all(part in text for part in ("** 6", "select", "abs(w[n])", "tanh", "prod", "/ |n|"))
+    assert max(map(dependent_stages, programs)) >= 5
+    assert max(len(refs(r.body)) for c in programs for r in c.reductions) >= 2
+    assert {len(c.producers) for c in programs} >= {0, 1, 2}
 
 
 def test_the_report_reads_and_is_plain_data(report):
@@ -71,6 +83,44 @@ def test_an_unsound_derivation_is_found(monkeypatch, capsys):
     monkeypatch.setattr(fuzzer, "fuzz", lambda *a, **k: wrong)
     assert main(["--n", "1"]) == 1
     assert f"program {program}: unsound" in capsys.readouterr().out
+
+
+def test_a_finding_is_made_small():
+    """Stages that the mistake does not need are left out of the program, and the input is minimised."""
+    program = next(s for s in range(60) if len(random_cascade(s).reductions) >= 5
+                   and derive_cascade(random_cascade(s)).fused.corrections)
+    (finding,) = fuzz(1, program, kinds=("normal",), inputs=2, derive=unsound).findings
+    assert finding.text.count("Reduction(") < len(random_cascade(program).reductions)
+
+
+def test_rounding_beyond_the_contract_is_not_called_unsound():
+    plain = derive_cascade(EXAMPLES["variance"], pivot=False).fused
+    found = check_fusion(EXAMPLES["variance"], fused=plain, targets=(), kinds=("far",)).counterexample
+    assert found.kind == "inaccurate"
+    assert found.excess > 1
+    assert "right over the reals" in str(found)
+    wrong = check_fusion(EXAMPLES["variance"], fused=replace(plain, corrections=()), targets=(), kinds=("normal",))
+    assert wrong.counterexample.kind == "unsound"
+
+
+def test_processes_find_the_same():
+    one, two = (fuzz(4, 3, kinds=KINDS, inputs=2, jobs=jobs).to_dict() for jobs in (1, 2))
+    assert {k: v for k, v in one.items() if k != "times"} == {k: v for k, v in two.items() if k != "times"}
+
+
+def test_a_saved_run_is_continued(tmp_path, capsys):
+    file = tmp_path / "run.json"
+    options = ["--kinds", "normal", "--inputs", "1", "--json", "--save", str(file)]
+    assert main(["--n", "2", *options]) == 0
+    assert main(["--n", "4", *options]) == 0
+    capsys.readouterr()
+    assert main(["--n", "4", *options]) == 0
+    continued = json.loads(capsys.readouterr().out)
+    assert continued["programs"] == 4
+    once = fuzz(4, kinds=("normal",), inputs=1).to_dict()
+    assert {k: v for k, v in continued.items() if k != "times"} == {k: v for k, v in once.items() if k != "times"}
+    with pytest.raises(SystemExit):
+        main(["--n", "4", "--seed", "1", *options])
 
 
 def test_an_exception_is_a_finding_and_the_run_goes_on():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from redfuser.cli import main
-from redfuser.cli.zoo import failed
+from redfuser.cli.zoo import failed, run_zoo
 from redfuser.derivation import Verdict, derive_cascade
 from redfuser.errors import RedfuserError
 from redfuser.zoo import ENTRIES, KNOWN_WRONG, Argument, Outcome, examine, examine_all, select
@@ -21,6 +21,9 @@ SLOW = {"six_moments", "coskewness", "importance_variance", "huber_about_mean", 
         "energy_cumulants"}
 SETTLED = sorted(set(ENTRIES) - set(KNOWN_WRONG) - SLOW)
 SAMPLE = random.Random(2026).sample(SETTLED, 20)
+PROVED = [*random.Random(7).sample([n for n in SETTLED if ENTRIES[n].verdict == "FUSIBLE"], 12), "weighted_variance",
+          "quadrupole", "heat_capacity", "spectral_spread"]
+"""The last four need multiples of the state's invariants."""
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -32,12 +35,19 @@ def test_sampled_labels(name: str) -> None:
     assert all(np.isfinite(e) for e in outcome.errors.values())
 
 
-@pytest.mark.parametrize("name", ["ties_of_maximum", "any_above_mean", "near_maximum"])
-def test_known_disagreements_are_sound(name: str) -> None:
-    assert name in KNOWN_WRONG
-    outcome = examine(ENTRIES[name])
-    assert not outcome.unsound
-    assert outcome.certificate
+@pytest.mark.parametrize("name", PROVED)
+def test_sampled_proofs(name: str) -> None:
+    proved = derive_cascade(ENTRIES[name].cascade()).certificate.prove()
+    assert proved.valid, proved.steps
+
+
+@pytest.mark.parametrize("name", ["near_maximum", "width_at_half_maximum", "clipped_scores", "nearest_to_mean",
+                                  "largest_residual"])
+def test_refusals_are_shown(name: str) -> None:
+    derived = derive_cascade(ENTRIES[name].cascade())
+    assert derived.verdict == ENTRIES[name].verdict
+    assert derived.passes == derived.lower_bound == ENTRIES[name].passes
+    assert all(s.evidence for s in derived.stages)
 
 
 # ---- hard data
@@ -82,7 +92,8 @@ def test_what_counts_as_failed() -> None:
     assert not more.minimal
     assert not failed(more, {})
     for bad in (replace(good, found=Verdict.NOT_FOUND, passes=2), replace(good, certificate=False),
-                replace(good, accumulators=1), replace(good, proved=False), Outcome(entry, problem="EngineError: x")):
+                replace(good, accumulators=1), replace(good, proved=False), replace(good, errors={"mixed": 1.5}),
+                Outcome(entry, problem="EngineError: x")):
         assert failed(bad, {})
         assert not failed(bad, {"variance": "known"})
     claimed = Outcome(ENTRIES["mean_absolute_deviation"], Verdict.FUSIBLE, 2, 1, certificate=True)
@@ -128,6 +139,14 @@ def test_planted_wrong_label(name: str, wrong: dict[str, object], word: str, mon
     monkeypatch.setitem(ENTRIES, name, replace(ENTRIES[name], **wrong))  # type: ignore[call-overload]
     assert main(["zoo", name]) == 1
     assert word in capsys.readouterr().out
+
+
+def test_a_known_miss_is_said_aloud_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = replace(ENTRIES["softmax"], accumulators=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENTRIES, "softmax", wrong)  # type: ignore[arg-type]
+        assert not run_zoo(["softmax"], family=None, jobs=1, prove=False, form="table", known={"softmax": "planted"})
+    assert "WRONG: 1 of 1 entries miss their label" in capsys.readouterr().out
 
 
 def test_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,23 +9,21 @@ The condition is a first-order rounding analysis of each stage with earlier resu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from redfuser.ir import (
-    MONOIDS,
+from redfuser.ir.expr import (
     NEG_INF,
-    Cascade,
     Cast,
     Const,
     Expr,
-    Let,
     Op,
+    Part,
     Reduce,
-    Reduction,
     Ref,
     free_axes,
     op,
@@ -34,35 +32,67 @@ from redfuser.ir import (
     select,
     walk,
 )
-from redfuser.ir.interpret import Evaluator, axis_sizes, numpy_dtype
+from redfuser.ir.interpret import Evaluator, broadcast, given, numpy_dtype
+from redfuser.ir.ops import MONOIDS
+from redfuser.ir.term import Cascade, Let, Reduction
+from redfuser.ir.views import as_results
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Any]
 
-CAREFUL_RUNS = 4
+CAREFUL_RUNS = 8
 C_EPS = 16.0
 """The constant c of the contract, for the lengths drawn here (up to some hundred elements)."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Expected:
     """What one result must be.
 
     accepted  values that count as right, the definition first; the second one has the named deviations: an infinite
               extremum is subtracted as 0 (logsumexp of nothing alive is -inf, not NaN), and what a mask removes
               contributes nothing, not even NaN from the other operand
-    allowed   how far a result may be from an accepted value, elementwise
-    free      elements that overflow in the working precision in the definition itself: anything is accepted
+    rounded   c * eps * condition, elementwise: within it a result is right
+    careful   makes the results of careful two-pass computations; asked only for a result that is farther off
+    dtype     that of the result
     strict    False: NaN is accepted where the definition gives an infinity
+    beyond    elements that are not compared, or None
     """
 
     accepted: tuple[Array, ...]
-    allowed: Array
-    free: Array
+    rounded: Array
+    careful: Callable[[], Sequence[Array]]
+    dtype: np.dtype[Any]
     strict: bool = True
+    beyond: Array | None = None
+
+    @cached_property
+    def allowed(self) -> Array:
+        """How far a result may be from an accepted value, elementwise."""
+        if self.dtype.kind != "f":
+            return self.rounded
+        with np.errstate(all="ignore"):
+            errors = [np.abs(r.astype(np.longdouble) - self.accepted[0]) for r in self.careful()]
+            own = max((e[np.isfinite(e)].max() for e in errors if np.isfinite(e).any()), default=np.longdouble(0))
+            return np.asarray(4 * own + self.rounded)
+
+    @cached_property
+    def free(self) -> Array:
+        """Elements that overflow in the working precision in the definition itself, and truth values and integers that
+        it cannot decide there: anything is accepted."""
+        return self._undecided() if self.beyond is None else self._undecided() | self.beyond
+
+    def _undecided(self) -> Array:
+        if self.dtype.kind != "f":
+            return np.asarray(np.stack([r != self.accepted[0] for r in self.careful()]).any(axis=0))
+        with np.errstate(all="ignore"):
+            finite = np.isfinite(np.stack([r.astype(self.dtype) for r in self.careful()])).all(axis=0)
+        return np.asarray(np.isfinite(self.accepted[0]) & ~finite)
 
     def wrong(self, got: Array) -> Array:
         """Where a result breaks the contract, elementwise."""
+        if self._off(got) <= 1:
+            return np.zeros(self.rounded.shape, bool)
         ok = self.free.copy()
         with np.errstate(all="ignore"):
             for value in self.accepted:
@@ -73,12 +103,25 @@ class Expected:
         return np.asarray(~ok)
 
     def excess(self, got: Array) -> float:
-        """Largest error in units of what is allowed; infinite where NaN or infinities are wrong."""
+        """Largest error in units of what is allowed, or above it (where it is at most 1 the careful computation is not
+        asked for); infinite where NaN or infinities are wrong."""
+        off = self._off(got)
+        if off <= 1:
+            return off
+        with np.errstate(all="ignore"):
+            ratio = np.abs(got.astype(np.longdouble) - self.accepted[0]) / self.allowed
+        return float(np.nan_to_num(np.where(self.wrong(got), np.where(np.isfinite(ratio), np.maximum(ratio, 1), np.inf),
+                                            np.where(np.isfinite(ratio), ratio, 0)), posinf=np.inf).max())
+
+    def _off(self, got: Array) -> float:
+        """Largest error in units of `rounded`; infinite when anything is not finite."""
         if not got.size:
             return 0.0
         with np.errstate(all="ignore"):
-            ratio = np.abs(got.astype(np.longdouble) - self.accepted[0]) / self.allowed
-        return float(np.nan_to_num(np.where(self.wrong(got), np.inf, np.where(np.isfinite(ratio), ratio, 0)).max()))
+            error = np.abs(np.subtract(got, self.accepted[0], dtype=np.longdouble))
+            if not (error <= self.rounded).all():
+                return float("inf")
+            return float(np.max(np.where(error > 0, error / self.rounded, 0)))
 
 
 class _Definition(Evaluator):
@@ -131,11 +174,18 @@ def _expr(item: Let | Reduction) -> Expr:
     return item.expr if isinstance(item, Let) else item.body
 
 
+def _finite(bound: Any) -> Array:
+    """A bound with 0 in the place of what is not finite."""
+    array = np.asarray(bound, np.longdouble)
+    finite = np.isfinite(array)
+    return array if finite.all() else np.where(finite, array, 0)
+
+
 def _nudged(value: Array, condition: Array, rng: np.random.Generator) -> Array:
     """The value with a rounding error that a careful summation may have made."""
     if value.dtype.kind != "f":
         return value
-    step = rng.integers(-1, 2, value.shape) * np.finfo(value.dtype).eps / 2
+    step = rng.choice((-1, 1), value.shape) * np.finfo(value.dtype).eps / 2
     with np.errstate(all="ignore"):
         return np.where(np.isfinite(value), value + step * condition, value).astype(value.dtype)
 
@@ -158,7 +208,7 @@ class Rounding:
         """The bound, aligned like the value."""
         if e not in self.memo:
             with np.errstate(all="ignore"):
-                self.memo[e] = np.nan_to_num(np.asarray(self._bound(e), np.longdouble), nan=0, posinf=0)
+                self.memo[e] = _finite(self._bound(e))
         return self.memo[e]
 
     def _bound(self, e: Expr) -> Any:
@@ -182,11 +232,12 @@ class Rounding:
         """The bound of a reduction: of a sum, the sum of |terms| and of their own bounds."""
         own, terms = self(body), np.abs(np.asarray(self.values(body), np.longdouble))
         if monoid not in ("sum", "prod"):
-            return self._over(np.max, axis, own)
+            return self._over(np.maximum.reduce, axis, own)
         if monoid == "sum":
-            return self._over(np.sum, axis, own + np.nan_to_num(terms, nan=0, posinf=0))
+            return self._over(np.add.reduce, axis, own + _finite(terms))
         whole = abs(self.values.reduce(monoid, axis, body))
-        return whole * self._over(np.sum, axis, np.nan_to_num(own / terms, nan=0, posinf=0) + 1)
+        with np.errstate(all="ignore"):
+            return whole * self._over(np.add.reduce, axis, _finite(own / terms) + 1)
 
     def _over(self, f: Any, axis: str, bound: Any) -> Any:
         """Sum or maximum over an axis, which may be broadcast or empty."""
@@ -195,7 +246,7 @@ class Rounding:
         if array.ndim == 0:
             array = array.reshape([1] * len(self.values.order))
         shape = [n if i == position else m for i, m in enumerate(array.shape)]
-        return f(np.broadcast_to(array, shape), axis=position, keepdims=True) if n else np.zeros(1)
+        return f(broadcast(array, tuple(shape)), axis=position, keepdims=True) if n else np.zeros(1)
 
     def _operation(self, e: Op) -> Any:
         own = [self(a) for a in e.args]
@@ -236,29 +287,121 @@ def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0,
     arrays
         the inputs of the first cascade; outputs of one cascade are inputs of the next by name.
     strict
-        False: where an input is infinite, NaN is accepted in the place of an infinite result (0 * inf in a correction).
+        False: where an input is infinite, NaN is accepted in the place of an infinite result (0 * inf in a correction),
+        and what reads an earlier result that is infinite is not compared (inf / inf or x / inf: elements that differ
+        become equal); the extremum of nothing alive is no such result.
     """
     strict = strict or not any(np.isinf(a).any() for a in arrays.values() if np.asarray(a).dtype.kind == "f")
     exact: dict[str, Any] = dict(arrays)
-    guarded: dict[str, Any] = dict(arrays)
-    careful: list[dict[str, Any]] = [dict(arrays) for _ in range(CAREFUL_RUNS)]
-    rngs = [None, *(np.random.default_rng((seed, k)) for k in range(CAREFUL_RUNS - 1))]
+    guarded = exact
+    careful = _Careful(cascades, arrays, seed)
     found: dict[str, Expected] = {}
     for c in cascades:
-        sizes = axis_sizes(c.tensors, exact, {a.name: a.size for a in c.axes})
-        definition = _Definition(c, exact, sizes, np.longdouble)
-        deviating = _Definition(c, guarded, sizes, np.longdouble, guarded=True)
-        runs = [_Definition(c, known, sizes, nudge=rng).results() for known, rng in zip(careful, rngs, strict=True)]
-        wanted, other, types = definition.results(), deviating.results(), _result_types(c)
-        bounds, more = _bounds(definition), _bounds(deviating)
+        seen, sizes = given(c, exact)
+        definition = _Definition(c, seen, sizes, np.longdouble)
+        deviates = guarded is not exact or _may_deviate(definition)
+        masked = given(c, guarded)[0] if deviates else seen
+        deviating = _Definition(c, masked, sizes, np.longdouble, guarded=True) if deviates else definition
+        wanted, types = _apart(definition, definition.results()), _result_types(c)
+        other = _apart(deviating, deviating.results()) if deviates else wanted
+        beyond = {} if strict else _beyond(definition)
+        bounds = _apart(definition, _bounds(definition))
+        more = _apart(deviating, _bounds(deviating)) if deviates else bounds
         for name, value in wanted.items():
+            if value.dtype.names:
+                continue  # values with positions: the outputs that read them are compared
             dtype = types[name] or _float_type(c)
-            found[name] = _expected(value, other[name], [r[name] for r in runs],
-                                    np.maximum(bounds[name], more[name]), dtype)
-            found[name] = replace(found[name], strict=strict)
+            limit = _rounded(value, other[name], np.maximum(bounds[name], more[name]), dtype)
+            found[name] = Expected((value, other[name]), limit, partial(careful.results, name), dtype, strict,
+                                   beyond[name] if name in beyond and beyond[name].shape == value.shape else None)
+        same = guarded is exact and not deviates
         exact, guarded = exact | wanted, guarded | other
-        careful = [known | r for known, r in zip(careful, runs, strict=True)]
+        guarded = exact if same else guarded
     return found
+
+
+def _apart(definition: _Definition, values: dict[str, Array]) -> dict[str, Array]:
+    """The values with the axes of a product stream apart in outputs."""
+    return values | as_results(definition.cascade, values, definition.sizes)
+
+
+def _beyond(definition: _Definition) -> dict[str, Array]:
+    """Where results and outputs read an earlier result that is infinite, by the names of those that do."""
+    c = definition.cascade
+    infinite: dict[str, Array] = {}
+    for r in c.reductions:
+        axes, value = definition.values[r.name]
+        if value.dtype.kind == "f":
+            nothing = MONOIDS[r.monoid].identity if r.monoid in ("max", "min") else np.nan
+            infinite[r.name] = definition.align(np.isinf(value) & (value != nothing), axes)
+    own = {r.name: (r.axes, _read(c, r.body)) for r in c.reductions}
+    own |= {o.name: (o.axes, _read(c, o.expr)) for o in c.outs if not isinstance(o.expr, (Ref, Part))}
+    found = {}
+    for name, (axes, names) in own.items():
+        masks = [infinite[n] for n in names if n in infinite and infinite[n].any()]
+        if masks:
+            found[name] = _placed(definition, np.logical_or.reduce(np.broadcast_arrays(*masks)), axes)
+    for o in c.outs:
+        e = o.expr.body if isinstance(o.expr, Part) else o.expr
+        if isinstance(e, Ref) and e.name in found and own[e.name][0] == o.axes:
+            found[o.name] = found[e.name]
+    return found
+
+
+def _read(c: Cascade, e: Expr) -> set[str]:
+    """Names that an expression reads, through producers too."""
+    producers = {p.name: p.expr for p in c.producers}
+    names: set[str] = set()
+    todo = [e]
+    while todo:
+        new = refs(todo.pop()) - names
+        names |= new
+        todo += [producers[n] for n in new if n in producers]
+    return names
+
+
+def _placed(definition: _Definition, mask: Array, axes: tuple[str, ...]) -> Array:
+    """A mask over all axes as one over `axes`: true where it is so anywhere."""
+    order = definition.order
+    gone = tuple(i for a, i in order.items() if a not in axes)
+    kept = [a for a in order if a in axes]
+    full = np.broadcast_to(mask, [definition.size(a) if a in axes else n for (a, _), n in
+                                  zip(order.items(), mask.shape, strict=True)])
+    return np.asarray(full.any(axis=gone)).transpose([kept.index(a) for a in axes])
+
+
+def _may_deviate(definition: _Definition) -> bool:
+    """Whether the named deviations can change anything: a mask, or an extremum of nothing alive."""
+    c = definition.cascade
+    return _has_mask(c) or any(np.isinf(definition.values[r.name][1]).any() for r in c.reductions
+                               if r.monoid in ("max", "min"))
+
+
+class _Careful:
+    """The careful computations, made when first asked for: the definition in the working precision, nudged at sums."""
+
+    def __init__(self, cascades: Sequence[Cascade], arrays: Arrays, seed: int) -> None:
+        self.cascades = cascades
+        self.arrays = arrays
+        self.seed = seed
+
+    def results(self, name: str) -> list[Array]:
+        """One result by all of them."""
+        return [run[name] for run in self.runs]
+
+    @cached_property
+    def runs(self) -> list[dict[str, Any]]:
+        """Results by name, run after run."""
+        rngs = [None, *(np.random.default_rng((self.seed, k)) for k in range(CAREFUL_RUNS - 1))]
+        return [self._run(rng) for rng in rngs]
+
+    def _run(self, rng: np.random.Generator | None) -> dict[str, Any]:
+        known: dict[str, Any] = dict(self.arrays)
+        for c in self.cascades:
+            seen, sizes = given(c, known)
+            definition = _Definition(c, seen, sizes, nudge=rng)
+            known |= _apart(definition, definition.results())
+        return known
 
 
 def _result_types(c: Cascade) -> dict[str, np.dtype[Any] | None]:
@@ -288,17 +431,11 @@ def _bounds(definition: _Definition) -> dict[str, Array]:
     return found | {o.name: placed(of_outs(o.expr), o.axes) for o in c.outs}
 
 
-def _expected(exact: Array, guarded: Array, careful: Sequence[Array], condition: Array,
-              dtype: np.dtype[Any]) -> Expected:
-    """The contract of one result. Booleans and integers have no tolerance."""
+def _rounded(exact: Array, guarded: Array, condition: Array, dtype: np.dtype[Any]) -> Array:
+    """c * eps * condition of one result. Booleans and integers have no tolerance."""
     if dtype.kind != "f":
-        none = np.zeros(exact.shape)
-        return Expected((exact, guarded), none, none.astype(bool))
+        return np.zeros(exact.shape)
     info = np.finfo(dtype)
     with np.errstate(all="ignore"):
-        errors = [np.abs(r.astype(np.longdouble) - exact) for r in careful]
-        own = max((e[np.isfinite(e)].max() for e in errors if np.isfinite(e).any()), default=np.longdouble(0))
         size = np.abs(np.where(np.isfinite(exact), exact, guarded))
-        limit = 4 * own + C_EPS * info.eps * (condition + size) + info.tiny
-        overflow = np.isfinite(exact) & ~np.isfinite(np.stack([r.astype(dtype) for r in careful])).all(axis=0)
-    return Expected((exact, guarded), np.nan_to_num(limit, nan=0, posinf=0), overflow)
+        return _finite(C_EPS * info.eps * (condition + size) + info.tiny)

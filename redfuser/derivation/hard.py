@@ -1,0 +1,144 @@
+"""Streams that are hard for conditions: zeros, equal elements, ties, dead prefixes; with NaN as the definition has it.
+
+A random stream never divides by 0, so a wrong guard passes it. Here expressions are evaluated exactly where they can
+be, and like floating point where they cannot: c/0 is infinite, 0/0 and inf - inf are no number. The loop is followed as
+every later level runs it: inside it a quotient with divisor 0 reads 0, and the extreme of nothing alive reads 0. At the
+end every result must be what the definition gives, or undefined where that is undefined.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from redfuser.derivation.fusion import FusedCascade
+from redfuser.derivation.sample import Sampler, Stream
+from redfuser.ir import Op, walk
+from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
+from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEvaluator
+
+NOTHING: Mapping[str, float] = {"max": float("-inf"), "min": float("inf")}
+"""What an extreme of nothing alive holds."""
+FEW = (-1, 1, 2, 3)
+"""Few numbers make ties."""
+
+
+class Ieee(RealEvaluator):
+    """Like floating point where there is no real value, without its rounding. `loop`: quotients by 0 read 0."""
+
+    def __init__(self, lookup: Callable[[Any], Any], length: int, rounding: bool = True, start: int = 0,
+                 loop: bool = False) -> None:
+        super().__init__(lookup, length, rounding, start)
+        self.ops.update(_ieee(self.mp, loop))
+
+    def reduce(self, monoid: str, value: Any) -> Any:
+        """The reduction; an extreme of something undefined is undefined."""
+        if monoid in NOTHING:
+            items = self.elements(value)
+            return next((x for x in items if self.mp.isnan(x)), None) or super().reduce(monoid, items)
+        return super().reduce(monoid, value)
+
+
+@cache
+def _ieee(mp: Any, loop: bool) -> Mapping[str, Callable[..., Any]]:
+    nan, inf = mp.nan, mp.inf
+
+    def div(a: Any, b: Any) -> Any:
+        if b == 0:
+            return mp.mpf(0) if loop else nan if a == 0 or mp.isnan(a) else inf * mp.sign(a)
+        return nan if mp.isinf(a) and mp.isinf(b) else a / b
+
+    def log(a: Any) -> Any:
+        return -inf if a == 0 else nan if a < 0 or mp.isnan(a) else mp.log(a)
+
+    def power(a: Any, b: Any) -> Any:
+        if a == 0 and b < 0:
+            return inf
+        return nan if a < 0 and b != int(b) else a**b
+
+    def extreme(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        return lambda a, b: nan if mp.isnan(a) or mp.isnan(b) else f(a, b)
+
+    def bounded(f: Callable[[Any], Any], most: int, beyond: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda a: a if mp.isnan(a) else beyond(a) if abs(a) > most else f(a)
+
+    def grows(a: Any) -> Any:
+        return inf if a > 0 else mp.mpf(0)
+
+    most = LARGEST_EXPONENT
+    return {
+        "sub": lambda a, b: nan if mp.isinf(b) and a == b else a - b,
+        "mul": lambda a, b: nan if (mp.isinf(a) and b == 0) or (mp.isinf(b) and a == 0) else a * b,
+        "div": div, "log": log, "log2": lambda a: log(a) / mp.log(2), "log1p": lambda a: log(1 + a), "pow": power,
+        "sqrt": lambda a: nan if a < 0 or mp.isnan(a) else mp.sqrt(a), "max": extreme(max), "min": extreme(min),
+        "exp": bounded(mp.exp, most, grows), "exp2": bounded(lambda a: mp.mpf(2) ** a, most, grows),
+        "expm1": bounded(mp.expm1, most, lambda a: grows(a) - (a < 0)),
+        "tanh": bounded(mp.tanh, most, mp.sign),
+        "sin": bounded(mp.sin, LARGEST_ANGLE, lambda _: nan), "cos": bounded(mp.cos, LARGEST_ANGLE, lambda _: nan),
+        "sign": lambda a: a if mp.isnan(a) else mp.sign(a),
+    }
+
+
+def has_conditions(fused: FusedCascade) -> bool:
+    """Whether anything in a fused cascade is undefined somewhere, or selects."""
+    found = (*(a.body for a in fused.accumulators), *(d.expr for d in fused.dependencies),
+             *(e for _, e in (*fused.corrections, *fused.epilogue)), *(r.body for r in fused.cascade.reductions),
+             *(p.expr for p in fused.cascade.producers))
+    return any(isinstance(x, Op) and x.fn in _CONDITIONAL for e in found for x in walk(e))
+
+
+_CONDITIONAL = frozenset({"div", "log", "log2", "log1p", "sqrt", "pow", "select", "eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random) -> Iterator[tuple[str, Stream]]:
+    """Streams with a name each; they need not meet assumptions.
+
+    Raises
+    ------
+    Undefined
+        when no stream meets the assumptions.
+    """
+    import mpmath
+
+    total = sum(segments)
+    first = segments[0]
+    drawn = sampler.units(total)
+
+    def stream(number: Callable[[int], Any], truth: Callable[[int], bool]) -> Stream:
+        def element(value: Any, i: int) -> Any:
+            return truth(i) if isinstance(value, bool) else mpmath.mpf(number(i))
+
+        return Stream({k: tuple(element(v, i) for i, v in enumerate(value)) if isinstance(value, tuple) else value
+                       for k, value in drawn.values.items()}, total)
+
+    def few(_: int) -> int:
+        return rng.choice(FEW)
+
+    def coin(_: int) -> bool:
+        return rng.random() < 0.5
+
+    yield "all elements 0 and nothing selected", stream(lambda i: 0, lambda i: False)
+    yield "all elements equal", stream(lambda i: 2, lambda i: True)
+    yield "a dead prefix", stream(lambda i: 0 if i < first else few(i), lambda i: i >= first)
+    yield "few different numbers", stream(few, coin)
+
+
+def _is_empty(value: Parts, place: int) -> bool:
+    """Whether a place of a sorted list was never filled: a result has no such place, so it may hold any value."""
+    index = value.parts.get(INDEX)
+    return VALUE in value.parts and index is not None and bool(index[place] == NOWHERE)
+
+
+def agrees(found: Any, expected: Any, exact: float) -> bool:
+    """Whether a result is what the definition gives: not a finite number exactly where that has none."""
+    import mpmath
+
+    if isinstance(expected, Parts):
+        return all(agrees(a, b, exact) for p in expected.parts
+                   for i, (a, b) in enumerate(zip(found.parts[p], expected.parts[p], strict=True))
+                   if p == INDEX or not (_is_empty(found, i) and _is_empty(expected, i)))
+    if not mpmath.isfinite(expected):
+        return not mpmath.isfinite(found)
+    return bool(mpmath.isfinite(found) and abs(found - expected) <= exact * (1 + abs(found) + abs(expected)))

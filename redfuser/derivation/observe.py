@@ -1,0 +1,316 @@
+"""How many numbers a state must hold, measured by what the continuations of a prefix can tell of it.
+
+Observability speaks of every monoid. R(P, C) is the result of a stage over the prefix P followed by C. If a state of K
+numbers, smooth in the elements, sums up P, then R(P, C) = g(state(P), C), and the matrix dR(P, C_j) / dP_i has rank K
+at most, whatever the length of P. A rank that grows with the prefix is evidence that no finite state can follow the
+stage. max |x - mean| has rank 3 (max x, min x and the mean), min |x - mean| has no bound.
+
+For a sum of F(x, d) the values F(P_i, d(P, C_j)) say the same, and of steps as well, which have no derivative.
+
+Thousands of continuations are looked at in float64, and the few whose rows are most independent are taken again in
+high precision: that rank is the finding. So continuations are met that fall between neighbouring kinks and steps.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from redfuser.derivation import batch
+from redfuser.derivation.batch import Array, BatchEvaluator, BatchSampler, Streams
+from redfuser.derivation.sample import Stream, evaluate_results
+from redfuser.derivation.sensitivity import Sensitivity
+from redfuser.derivation.skeleton import Skeleton, Stage
+from redfuser.ir import Load
+from redfuser.rules.real import RealEvaluator, Undefined
+
+DIGITS = 100
+NEGLIGIBLE = 1e-40
+"""What is left of a row, relative to its largest entry, counts as 0 below this, ..."""
+VANISHED = 1e-70
+"""... a whole row below this, being nothing but rounding errors, ..."""
+ROUGHLY = 9
+"""Digits to which the rows of different continuations should differ."""
+NOISE = 1e-10
+"""... and in float64 what is left of a row below this."""
+EXTRA_ELEMENTS = (1, 2, 3, 5, 8, 24)
+EXTRA_KNOWN = 12
+"""Further elements where the length of the stream is known, as it is after a first pass."""
+NARROWEST, WIDEST = 0.05, 20.0
+"""Standard deviations of the further elements of a stream: the results must move across the whole range of the prefix,
+and also by little where its elements are dense."""
+CONTINUATIONS = 120
+"""Random ones of each length, and as many on the way between two of them."""
+PREFIXES = 64
+"""Random prefixes of which the one with the most distinct elements is taken."""
+SPARE = 8
+"""Rows beyond those that float64 finds independent, ..."""
+PATIENCE = 4
+"""... of which so many may bring nothing new in succession."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the elements of a prefix lie: kinks are met only if the results can move across them.
+
+    arc  on a quarter of a circle, from this angle: extremes of linear functions find every element of a convex curve
+    """
+
+    signed: bool
+    center: float
+    spread: float
+    arc: float | None = None
+
+
+LAYOUTS = (Layout(True, 0.1, 1.0), Layout(True, 1.0, 0.1), Layout(False, 0.1, 1.0),
+           *(Layout(True, 2.0, 1.0, quarter * np.pi / 2) for quarter in range(4)))
+POSITIVE = tuple(replace(layout, signed=False) for layout in LAYOUTS if layout.signed)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whether a stage can be followed in the sweep in which the results `final` are known and the others change.
+
+    derivatives  rows are derivatives of the result; else the values of the body at the elements of the prefix
+    positive     only positive elements are looked at
+    """
+
+    skeleton: Skeleton
+    stage: Stage
+    final: frozenset[str]
+    derivatives: bool
+    positive: bool = False
+
+
+def dimension(question: Question, size: int) -> int:
+    """The largest rank found for a prefix of `size` elements. To be called in `precision(DIGITS)`.
+
+    Raises
+    ------
+    Undefined
+        when nothing could be evaluated.
+    """
+    found: list[Prefix] = []
+    for layout in POSITIVE if question.positive else LAYOUTS:
+        try:
+            prefix = Prefix(question, layout, size)
+        except Undefined:
+            continue
+        clear = max((p.known for p in found if p.known == p.promise), default=0)
+        if prefix.promise > max(size // 2, clear) and prefix.rank() == size:
+            return size
+        found.append(prefix)
+    if not found:
+        raise Undefined("no layout of elements")
+    return max(found, key=lambda p: (p.promise, p.known)).rank()
+
+
+class Prefix:
+    """A prefix of a stream, with the continuations that tell most of it.
+
+    promise  how many rows are independent as far as float64 can see
+    """
+
+    def __init__(self, question: Question, layout: Layout, size: int) -> None:
+        self.question = question
+        self.size = size
+        self.rng = np.random.default_rng(zlib.crc32(f"{question.stage.name}:{size}".encode()))
+        self.sampler = BatchSampler(question.skeleton, self.rng, layout.signed, layout.center)
+        self.elements = self._elements(layout)
+        self.direction = {k: self.rng.uniform(0.5, 1.5, size) for k in self.elements.varying()}
+        if not self.direction:
+            raise Undefined("nothing real varies along the stream")
+        self.sensitivity = (Sensitivity(question.skeleton, question.stage, question.final)
+                            if question.derivatives else None)
+        names = [s.name for s in question.skeleton.stages]
+        before = question.skeleton.stages[: names.index(question.stage.name)]
+        self.earlier = before
+        self.fixed: dict[str, Any] = {}
+        if question.final:
+            joined = self._joined(EXTRA_ELEMENTS[1])
+            possible = np.flatnonzero(self._possible(joined)) if self.assumed else [0]
+            if not len(possible):
+                raise Undefined("no row meets the assumptions")
+            first = joined.take([int(possible[0])])
+            values = batch.results(before, first, {})
+            if any(isinstance(values[k], dict) for k in question.final):
+                raise Undefined("a known result of several parts")
+            self.fixed = {k: float(np.asarray(values[k]).item()) for k in values if k in question.final}
+        self.streams: list[tuple[Streams, int]] = []
+        found = []
+        for extra in (EXTRA_KNOWN,) * 3 if question.final else EXTRA_ELEMENTS:
+            streams = self._joined(extra)
+            rows = self._rows(streams)
+            keep = np.isfinite(rows).all(axis=1) & (rows != 0).any(axis=1)
+            if self.assumed:
+                keep &= self._possible(streams)
+            self.streams += [(streams, int(i)) for i in np.flatnonzero(keep)]
+            found.append(rows[keep])
+        table = np.concatenate(found)
+        if not len(table):
+            raise Undefined("no continuation")
+        self.order, self.promise = most_independent(table, size + SPARE)
+        self.known = 0
+
+    @property
+    def assumed(self) -> bool:
+        """Whether not every stream can occur."""
+        domain = self.sampler.domain
+        return bool(domain.elements or domain.final)
+
+    def _possible(self, streams: Streams) -> Array:
+        return self.sampler.admits(streams, self.fixed)
+
+    def rank(self) -> int:
+        """Rank of the chosen rows in high precision; computed once."""
+        if self.known:
+            return self.known
+        span = Span(self.size)
+        idle = 0
+        for i in self.order:
+            try:
+                streams, k = self.streams[i]
+                idle = 0 if span.add(self._exact(streams.take([k]))) else idle + 1
+            except Undefined:
+                continue
+            if span.full or idle == PATIENCE:
+                break
+        self.known = span.rank
+        return self.known
+
+    def _elements(self, layout: Layout) -> Streams:
+        """One prefix: the one whose elements lie farthest apart."""
+        drawn = self.sampler.streams(PREFIXES, self.size, layout.spread)
+        if layout.arc is not None:
+            return self._on_arc(drawn.take([0]), layout, layout.arc)
+        moving = drawn.varying()
+        if not moving:
+            return drawn.take([0])
+        with np.errstate(invalid="ignore"):
+            gaps = np.diff(np.sort(drawn.values[moving[0]], axis=1), axis=1).min(axis=1)
+        return drawn.take([int(np.argmax(np.nan_to_num(gaps, nan=-1.0)))])
+
+    def _on_arc(self, drawn: Streams, layout: Layout, arc: float) -> Streams:
+        loads = [k for k in drawn.varying() if isinstance(self.question.skeleton.units[k], Load)]
+        if len(loads) < 2 or self.assumed:
+            raise Undefined("a curve needs two values per element")
+        angles = arc + np.pi / 2 * (np.arange(self.size) + self.rng.random(self.size)) / self.size
+        values = dict(drawn.values)
+        for i, k in enumerate(loads):
+            values[k] = layout.center + layout.spread * (np.sin(angles) if i % 2 else np.cos(angles))[None]
+        return Streams(values, self.size)
+
+    def _joined(self, extra: int) -> Streams:
+        """The prefix with continuations: random ones, and ones on the way between two of them."""
+        rng, count = self.rng, CONTINUATIONS
+        spreads, shifts = NARROWEST * (WIDEST / NARROWEST) ** rng.random((2, count))
+        shifts[: count // 2] = 0.0
+        random = self.sampler.streams(count, extra, spreads, shifts, self.size)
+        here, there, t = rng.integers(count, size=count), rng.integers(count, size=count), rng.random((count, 1))
+        values: dict[str, Array] = {}
+        moving = random.varying()
+        for k, v in random.values.items():
+            known = self.elements.values[k]
+            if known.shape[1] == 1:
+                values[k] = np.broadcast_to(known, (2 * count, 1))
+                continue
+            way = v[here] + t * (v[there] - v[here]) if k in moving and not self._counts(k) else v[here]
+            more = np.concatenate([v, way])
+            values[k] = np.concatenate([np.broadcast_to(known, (2 * count, self.size)), more], axis=1)
+        return Streams(values, self.size + extra)
+
+    def _counts(self, unit: str) -> bool:
+        """Whether a unit holds integers."""
+        values = self.elements.values[unit]
+        return bool((values == np.rint(values)).all())
+
+    def _rows(self, streams: Streams) -> Array:
+        if self.sensitivity is not None:
+            return self.sensitivity.rows(streams, self.direction, self.fixed)[self.question.stage.name]
+        values = batch.results(self.earlier, streams, self.fixed)
+        body = BatchEvaluator(streams, values).elements(self.question.stage.body)
+        return np.asarray(body[:, : self.size] * 1.0)
+
+    def _exact(self, streams: Streams) -> list[Any]:
+        q = self.question
+        stream = exact_stream(streams)
+        fixed = {k: _exact_number(v) for k, v in self.fixed.items()}
+        if self.sensitivity is not None:
+            return self.sensitivity.row(stream, self.direction, fixed)
+        values = evaluate_results(q.skeleton, stream, before=q.stage.name, fixed=fixed)
+        evaluator = RealEvaluator(stream.lookup(values), stream.length)
+        return [v * evaluator.mp.mpf(1) for v in evaluator.elements(evaluator(q.stage.body))[: self.size]]
+
+
+def exact_stream(streams: Streams) -> Stream:
+    """The first of some streams, as numbers of mpmath."""
+    values = {k: tuple(map(_exact_number, v[0])) if v.shape[1] == streams.length else _exact_number(v[0, 0])
+              for k, v in streams.values.items()}
+    return Stream(values, streams.length)
+
+
+def _exact_number(value: Any) -> Any:
+    import mpmath
+
+    return bool(value) if isinstance(value, (bool, np.bool_)) else mpmath.mpf(float(value))
+
+
+def most_independent(table: Array, count: int) -> tuple[list[int], int]:
+    """Rows in the order in which each is the farthest from the span of those before; and how many are, beyond noise.
+
+    Where float64 cannot tell, any other rows follow, until there are `count`.
+    """
+    scaled = table / np.abs(table).max(axis=1, keepdims=True)
+    rest = scaled
+    order: list[int] = []
+    for _ in range(min(table.shape)):
+        sizes = np.abs(rest).max(axis=1)
+        i = int(np.argmax(sizes))
+        if sizes[i] <= NOISE:
+            break
+        order.append(i)
+        direction = rest[i] / np.linalg.norm(rest[i])
+        rest = rest - np.outer(rest @ direction, direction)
+    different = np.unique(np.round(scaled, ROUGHLY), axis=0, return_index=True)[1]  # from one end to the other
+    others = different[~np.isin(different, order)]
+    wanted = min(count - len(order), len(others))
+    spread = others[np.linspace(0, len(others) - 1, wanted).astype(int)] if wanted > 0 else ()
+    return [*order, *map(int, spread)], len(order)
+
+
+class Span:
+    """The space spanned by rows of mpmath numbers, in echelon form."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.basis: list[tuple[int, list[Any]]] = []
+
+    @property
+    def rank(self) -> int:
+        """Its dimension."""
+        return len(self.basis)
+
+    @property
+    def full(self) -> bool:
+        """Whether no row can add to it."""
+        return self.rank == self.width
+
+    def add(self, row: list[Any]) -> bool:
+        """Whether the row is not in the span yet; it is from now on."""
+        largest = max(map(abs, row))
+        if self.full or largest < VANISHED:
+            return False
+        rest = [v / largest for v in row]
+        for pivot, known in self.basis:
+            factor = rest[pivot]
+            if factor:
+                rest = [a - factor * b for a, b in zip(rest, known, strict=True)]
+                rest[pivot] = factor * 0
+        size, pivot = max((abs(v), j) for j, v in enumerate(rest))
+        if size <= NEGLIGIBLE:
+            return False
+        self.basis.append((pivot, [v / rest[pivot] for v in rest]))
+        return True

@@ -1,0 +1,128 @@
+"""The disk cache of derivations: a new process need not load the equality-saturation engine for a cascade known before.
+
+An entry is never trusted: its checksum and key must agree, only classes of this package are read back, and the fused
+form is certified again (random streams, milliseconds) before its first use. Whatever is wrong with the cache, the
+cascade is derived as if there were none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from redfuser.derivation import Derivation, certify
+from redfuser.derivation.derive import Settings
+from redfuser.ir import Cascade, Node
+from redfuser.runtime.cache import cache_directory, digest
+
+SWITCH = "REDFUSER_DERIVATIONS"
+"""`off` in this environment variable: derive in every process."""
+FORMAT = "1"
+"""Changes with the classes that are stored."""
+_READABLE = {("builtins", n) for n in ("frozenset", "set", "tuple", "list", "dict")} | {("fractions", "Fraction")}
+
+
+def derived(cascade: Cascade, settings: Settings, derive: Callable[[], Derivation]) -> Derivation:
+    """The derivation of a cascade under settings: from the cache, else by `derive`, which is then kept."""
+    if os.environ.get(SWITCH, "").strip().lower() in ("off", "0", "no"):
+        return derive()
+    key = key_of(cascade, settings)
+    found = _recall(key, settings)
+    if found is not None and found.cascade == cascade and certify(found.fused, rounding=not settings.allowed).valid:
+        return found
+    made = derive()
+    if made.certificate.valid:  # what could not be decided is not worth keeping
+        _keep(key, made)
+    return made
+
+
+def key_of(cascade: Cascade, settings: Settings) -> str:
+    """A key of everything a derivation depends on: the cascade with its names, the laws, limits, preferences, and the
+    code that derives."""
+    return digest(FORMAT, _versions(), spelled(cascade), *(f"{law.phase} {law}" for law in settings.rules),
+                  str(settings.allowed), str(settings.limits), str(settings.pivot), str(settings.taste))
+
+
+def spelled(x: Any) -> str:
+    """A text that tells any two different trees apart (`str` of an expression writes 1 and True alike)."""
+    if isinstance(x, Node):
+        return f"{type(x).__name__}({','.join(spelled(getattr(x, name)) for name in x._names)})"
+    if isinstance(x, tuple):
+        return f"({','.join(map(spelled, x))})"
+    return f"{type(x).__name__}:{x!r}"
+
+
+@lru_cache(maxsize=1)
+def _versions() -> str:
+    """The engine's version, and the state of the code that derives: an edited rule or search makes all entries old."""
+    from importlib.metadata import version
+
+    import redfuser.derivation
+    import redfuser.ir
+    import redfuser.rules
+
+    folders = [Path(p) for m in (redfuser.derivation, redfuser.ir, redfuser.rules) for p in m.__path__]
+    files = sorted(f for folder in folders for f in folder.glob("*.py"))
+    states = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    return f"{version('egglog')} {states}"
+
+
+def _file(key: str) -> Path:
+    return cache_directory() / f"{key}.derivation"
+
+
+def _recall(key: str, settings: Settings) -> Derivation | None:
+    """The entry of a key; None when there is none that can be read."""
+    try:
+        raw = _file(key).read_bytes()
+        checksum, body = raw[:32], raw[32:]
+        if hashlib.sha256(key.encode() + body).digest() != checksum:
+            return None
+        found = _Reader(io.BytesIO(body)).load()
+        return replace(found, settings=settings) if isinstance(found, Derivation) else None
+    except Exception:  # a damaged entry, an older class, an unreadable directory: derive instead
+        return None
+
+
+def _keep(key: str, made: Derivation) -> None:
+    """Write an entry: all of it or nothing, and no error if that is impossible."""
+    with suppress(OSError, pickle.PicklingError, TypeError, AttributeError):
+        body = pickle.dumps(replace(made, settings=None))  # type: ignore[arg-type]
+        directory = cache_directory()
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
+            try:
+                file.write(hashlib.sha256(key.encode() + body).digest() + body)
+                file.close()
+                os.replace(file.name, _file(key))
+            except OSError:
+                os.unlink(file.name)
+                raise
+
+
+class _Reader(pickle.Unpickler):
+    """Reads back classes of this package and plain containers, nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The class, if it may be read.
+
+        Raises
+        ------
+        pickle.UnpicklingError
+            for anything else.
+        """
+        if (module, name) == ("fractions", "Fraction"):
+            return Fraction
+        if (module, name) in _READABLE or module.split(".")[:2] in (["redfuser", "ir"], ["redfuser", "derivation"]):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} does not belong into a derivation")

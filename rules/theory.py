@@ -1,0 +1,251 @@
+"""The theory of a rule set as egglog text: the signature, the analyses, and one ruleset per law.
+
+Every law has a ruleset of its own, so that laws can be switched off, and the heads it needs and gives are known: of a
+goal without a sine, no law about sines is ever asked. Matching a rule against nothing still costs microseconds, and a
+round has hundreds of rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from redfuser.errors import RuleError
+from redfuser.ir import Var
+from redfuser.rules.encoding import (
+    BEST,
+    BINARY,
+    MINUS_ONE,
+    ONE,
+    REDUCERS,
+    REDUCTION_NODES,
+    RELATIONS,
+    UNARY,
+    ZERO,
+    ZERO_BIGRAT,
+    Encoder,
+)
+from redfuser.rules.language import PHASES, STREAM, Condition, Fact, Law, RuleSet
+
+COSTS = {"Add": 2, "Mul": 2, "Inv": 6, "Exp": 8, "Exp2": 8, "Log": 8, "Log2": 8, "Sqrt": 8, "Tanh": 10, "Sin": 10,
+         "Cos": 10, "Max2": 2, "Min2": 2, "Pow": 2, "Sel": 2, **dict.fromkeys(REDUCTION_NODES, 10**12)}
+"""Weights of the engine's own extraction, which only tells whether a form without reductions exists and still gets
+cheaper; the final choice is made under the models of `redfuser.derivation.cost`."""
+
+START = f"(run clear 1) {ZERO} {ONE} {MINUS_ONE}"
+"""Empties the e-graph but for the numbers that laws compare with. `(push)` and `(pop)` would copy the whole theory."""
+
+ABSURD = "absurd"
+"""The relation that holds of two different numbers that were proven equal: some rule is unsound."""
+
+SETTLE = ("fact", "simplify")
+"""Phases that run to their fixed point, together."""
+ROUNDS = tuple(p for p in PHASES if p not in SETTLE)
+"""Phases that run once per iteration."""
+
+LARGEST_EXPONENT = 16
+"""Powers grow no further: 1 * 1^k = 1^(k + 1) would never end where no other law says that it is 1."""
+
+_HEAD = re.compile(r"\(([A-Z]\w*)")
+
+
+def heads(text: str) -> frozenset[str]:
+    """The nodes mentioned in a text."""
+    return frozenset(_HEAD.findall(text))
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A ruleset: the phase it belongs to, the heads without which it cannot match, the heads it may add."""
+
+    ruleset: str
+    phase: str
+    needs: frozenset[str]
+    gives: frozenset[str] = frozenset()
+    law: Law | None = None
+
+
+@dataclass
+class Theory:
+    """The text of a theory, and what is needed to run the part of it that can match."""
+
+    rules: RuleSet
+    text: str = ""
+    _members: list[_Member] = field(default_factory=list)
+    _reachable: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lines = [_signature()]
+        for head, text in _analyses():
+            name = f"axes-{head}"
+            lines += [f"(ruleset {name})", text.replace("@ruleset", name)]
+            self._members.append(_Member(name, "fact", frozenset((head,))))
+        for i, law in enumerate(self.rules):
+            text = _law(law, f"law{i}")
+            lines += [f"(ruleset law{i})", text.rule]
+            self._members.append(_Member(f"law{i}", law.phase, heads(text.premise), heads(text.action), law))
+        self.text = "\n".join([*lines, *_clearing()])
+
+    def reachable(self, found: Iterable[str]) -> frozenset[str]:
+        """The heads that can ever appear once those in `found` have."""
+        start = frozenset(found)
+        if start not in self._reachable:
+            known = start | {"Num", "Leaf"}
+            while (more := known.union(*(m.gives for m in self._members if m.needs <= known))) != known:
+                known = more
+            self._reachable[start] = known
+        return self._reachable[start]
+
+    def combined(self, prefix: str, found: frozenset[str], keep: Callable[[Law], bool] | None = None) -> str:
+        """Text that declares `{prefix}-settle` and one ruleset `{prefix}-{phase}` per phase of `ROUNDS`, of the laws
+        that can match among the heads in `found` and that `keep` accepts."""
+        members: dict[str, list[str]] = {p: [] for p in ("settle", *ROUNDS)}
+        for m in self._members:
+            if m.needs <= found and (m.law is None or keep is None or keep(m.law)):
+                members["settle" if m.phase in SETTLE else m.phase].append(m.ruleset)
+        return "\n".join(f"(unstable-combined-ruleset {prefix}-{p} {' '.join(names)})" if names
+                         else f"(ruleset {prefix}-{p})" for p, names in members.items())
+
+
+_NODES: dict[str, tuple[str, ...]] = {
+    "Num": ("BigRat",), "Leaf": ("String", "Axes"), "Cnt": (), "Pow": ("E", "i64"), "Over": ("String", "E"),
+    "Part": ("String", "String", "E"), "Tup": ("E", "E"), **dict.fromkeys(BEST.values(), ("i64", "E")),
+    "Red": ("String", "String", "E"), "Sel": ("E", "E", "E"), "F1": ("String", "E"), "F2": ("String", "E", "E"),
+    **dict.fromkeys((*UNARY.values(), "Inv", *REDUCERS.values()), ("E",)),
+    **dict.fromkeys(BINARY.values(), ("E", "E")),
+}
+"""Node -> the sorts of its operands."""
+
+_RELATIONS = {**dict.fromkeys(RELATIONS.values(), 1), "leq": 2, "changes": 2, "resort": 0,
+              **dict.fromkeys(("leafy", "negleaf", "given", "tame", "refused", ABSURD), 1)}
+"""Relation -> the number of expressions it speaks of."""
+
+
+def _signature() -> str:
+    """Sorts, nodes and relations.
+
+    `fv` holds the axes an expression depends on. It merges by intersection: two equal expressions depend on no more
+    than what both mention. A value that belongs to the state after the chunk carries the pseudo-axis "@new".
+    """
+    def node(name: str, sorts: tuple[str, ...]) -> str:
+        cost = f":cost {COSTS[name]}" if name in COSTS else ""
+        return f"({name} {' '.join(sorts)} {cost})"
+
+    return "\n".join([
+        "(sort Axes (Set String))", f"(datatype E {' '.join(node(n, sorts) for n, sorts in _NODES.items())})",
+        *(f"(relation {r} ({' '.join(['E'] * count)}))" for r, count in _RELATIONS.items()),
+        "(function fv (E) Axes :merge (set-intersect old new))"])
+
+
+def _clearing() -> list[str]:
+    """The ruleset that deletes every row of every table."""
+    patterns = [f"({name} {' '.join(f'x{i}' for i in range(len(sorts)))})" for name, sorts in _NODES.items()]
+    found = [(f"(= e {p})", p) for p in patterns]
+    found += [(p, p) for p in (f"({r} {' '.join(f'x{i}' for i in range(k))})" for r, k in _RELATIONS.items())]
+    found.append(("(= axes (fv e))", "(fv e)"))
+    return ["(ruleset clear)", *(f'(rule ({premise}) ((delete {row})) :ruleset clear :name "clear-{i}")'
+                                 for i, (premise, row) in enumerate(found))]
+
+
+def _analyses() -> list[tuple[str, str]]:
+    """Head -> the rules of the analyses for it: `fv`, what a leaf is, and the tripwire."""
+    found: list[tuple[str, str]] = []
+
+    def axes(pattern: str, premises: str, value: str) -> None:
+        head = pattern[1:].split(" ")[0].rstrip(")")
+        text = f'(rule ((= e {pattern}) {premises}) ((set (fv e) {value})) :ruleset @ruleset :name "axes-{head}")'
+        found.append((head, text))
+
+    axes("(Num q)", "", "(set-empty)")
+    axes("(Cnt)", "", "(set-empty)")
+    axes("(Leaf s ax)", "", "ax")
+    for n in (*UNARY.values(), "Inv"):
+        axes(f"({n} a)", "(= fa (fv a))", "fa")
+    axes("(Pow a k)", "(= fa (fv a))", "fa")
+    axes("(F1 s a)", "(= fa (fv a))", "fa")
+    axes("(Part s p a)", "(= fa (fv a))", "fa")
+    for n in (*BINARY.values(), "F2 s", "Tup"):
+        axes(f"({n} a b)", "(= fa (fv a)) (= fb (fv b))", "(set-union fa fb)")
+    axes("(Sel a b c)", "(= fa (fv a)) (= fb (fv b)) (= fc (fv c))", "(set-union fa (set-union fb fc))")
+    for n in (*REDUCERS.values(), *(f"{n} k" for n in BEST.values()), "Over s"):
+        axes(f"({n} a)", "(= fa (fv a))", f'(set-remove fa "{STREAM}")')
+    axes("(Red m ax a)", "(= fa (fv a))", "(set-remove fa ax)")
+    extra = {
+        "Num": f'(rule ((= e (Num p)) (= e (Num q)) (!= p q)) (({ABSURD} e)) :ruleset @ruleset :name "tripwire")',
+        "Leaf": '(rule ((= e (Leaf s ax))) ((leafy e)) :ruleset @ruleset :name "leafy")',
+        **{n: f'(rule ((= e (Part "value" p ({n} k a))) (leafy a)) ((leafy e)) :ruleset @ruleset :name "leafy-{n}")'
+           for n in BEST.values()},
+        "Mul": f'(rule ((= e (Mul {MINUS_ONE} b)) (leafy b)) ((negleaf e)) :ruleset @ruleset :name "negleaf")',
+    }
+    return [(head, f"{text}\n{extra[head]}" if head in extra else text) for head, text in found]
+
+
+def _condition_text(c: Condition, encode: Encoder, k: int) -> str:
+    """The premise of condition number `k`; empty for kinds that only shape the pattern."""
+    if not c.args:
+        return f"({RELATIONS[c.kind]})"
+    x = c.args[0]
+    is_number = isinstance(x, Var) and x.name in encode.numbers
+    zero = ZERO_BIGRAT
+    if c.kind in ("free", "varies"):
+        test = "set-not-contains" if c.kind == "free" else "set-contains"
+        return f'(= t{k} {encode(x)}) (= s{k} (fv t{k})) ({test} s{k} "{STREAM}")'
+    if c.kind == "nontrivial":
+        return f"(= t{k} {encode(x)}) (= zero {ZERO}) (!= t{k} zero)"
+    if c.kind == "nonunit":
+        return f"(= t{k} {encode(x)}) (= one {ONE}) (!= t{k} one)"
+    if c.kind == "equals":
+        return f"(= {encode(x)} {encode(c.args[1])})"
+    if c.kind == "exponent":
+        return f"(< {encode(x)} {LARGEST_EXPONENT})"
+    if c.kind == "number":
+        return ""
+    if c.kind == "at_most" and all(isinstance(a, Var) and a.name in encode.numbers for a in c.args):
+        return f"(<= {' '.join(f'v_{a.name}' for a in c.args if isinstance(a, Var))})"
+    if is_number and len(c.args) == 1:
+        test = {"positive": ">", "nonnegative": ">=", "nonzero": "!=", "nonpositive": "<="}[c.kind]
+        return f"({test} v_{x.name} {zero})"  # type: ignore[attr-defined]
+    return f"({RELATIONS[c.kind]} {' '.join(map(encode, c.args))})"
+
+
+def _names(conditions: tuple[Condition, ...], kind: str) -> frozenset[str]:
+    return frozenset(a.name for c in conditions if c.kind == kind for a in c.args if isinstance(a, Var))
+
+
+@dataclass(frozen=True)
+class _Text:
+    """One law as text: what must be found, what is concluded, the whole rule."""
+
+    premise: str
+    action: str
+    rule: str
+
+
+def _law(law: Law, ruleset: str) -> _Text:
+    numbers, exponents = _names(law.conditions, "number"), _names(law.conditions, "exponent")
+    match = Encoder(numbers=numbers, exponents=exponents)
+    build = Encoder(numbers=numbers, exponents=exponents, fold=True)
+    premises = " ".join(_condition_text(c, match, k) for k, c in enumerate(law.conditions))
+    tail = f':ruleset {ruleset} :name "{law.name}"'
+    if isinstance(law, Fact):
+        relation = RELATIONS.get(law.conclusion.kind)
+        if relation is None:
+            raise RuleError(f"fact {law.name}: the engine cannot conclude {law.conclusion}")
+        targets = [match(a) for a in law.conclusion.args]
+        found = " ".join(f"(= e{k} {target})" for k, target in enumerate(targets))
+        concluded = f"({relation} {' '.join(f'e{k}' for k in range(len(targets)))})"
+        return _Text(f"{' '.join(targets)} {premises}", "", f"(rule ({found} {premises}) ({concluded}) {tail})")
+    left, right = match(law.left), build(law.right)
+    if isinstance(law.left, Var) and law.left.name not in numbers:
+        return _Text(premises, right, f"(rule ({premises}) ((union {left} {right})) {tail})")
+    if law.phase == "simplify":
+        rule = f"(rewrite {left} {right} :subsume :when ({premises}) {tail})"
+    else:
+        rule = f"(rule ((= e {left}) {premises}) ((union e {right})) {tail})"
+    return _Text(f"{left} {premises}", right, rule)
+
+
+def law_text(law: Law, ruleset: str) -> str:
+    """One law as egglog text, in the given ruleset."""
+    return _law(law, ruleset).rule
