@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from redfuser.codegen.kinds import as_number
-from redfuser.codegen.levels import PIVOT, SHIFTS, Level, identity
+from redfuser.codegen.levels import PIVOT, PIVOTS, SHIFTS, Level, identity, nearer_zero, read_pivot, sampled
 from redfuser.codegen.lower import Env, Space, is_truth, lower
 from redfuser.codegen.names import Names
-from redfuser.codegen.nodes import At, Buf, Fold, If, Insert, LetScalar, Put, Red, Set, Stmt, Sweep
+from redfuser.codegen.nodes import At, Buf, Fold, For, If, Insert, LetInt, LetScalar, Put, Red, Set, Stmt, Sweep
 from redfuser.codegen.parts import (
     PLACE,
     assign,
@@ -120,20 +120,22 @@ class Row:
         return [(self.cell(name), identity_of(m, part)) for part, name in cell_names(a).items()]
 
     def read_pivots(self, accumulators: Iterable[Accumulator], length: Expr) -> list[Stmt]:
-        """The values of pivots at position 0, or 0 on an empty stream."""
+        """The values of pivots: the element nearest to zero among a few, 0 where none is finite and live."""
         out: list[Stmt] = []
         stream = self.space.flat.stream
         for a in accumulators:
             if a.monoid != PIVOT:
                 continue
             cell = self.cell(a.name)
-            inner: list[Stmt] = []
-            env = self.env.at(**{stream or "": Const(0)})
-            if self.materialise is not None:
-                env = self.materialise(inner, Const(0), Const(1))
-                env = env.at(**{stream or "": Const(0)})
-            inner.append(Set(cell, self.lower(a.body, env)))
-            out += [Set(cell, Const(0.0)), If(op("gt", length, 0), tuple(inner))]
+            i, at = self.names.integer("sample"), self.names.integer("at")
+            inner: list[Stmt] = [LetInt(at.name, sampled(i, length))]
+            env = self.env if self.materialise is None else self.materialise(inner, at, op("add", at, 1))
+            number = as_number(self.lower(a.body, env.at(**{stream or "": at})), self.names.kinds, self.space.compute)
+            element = self.let(inner, f"{a.name}_element", number, cell.buf.dtype)
+            inner.append(Set(cell, nearer_zero(element, cell)))
+            samples = op("min", length, PIVOTS)
+            out += [Set(cell, identity(PIVOT)), For(i.name, Const(0), samples, Const(1), tuple(inner))]
+            out.append(Set(cell, read_pivot(cell)))
             self.env.values[a.name] = self.let(out, f"{a.name}_value", cell, cell.buf.dtype)
         return out
 

@@ -11,7 +11,17 @@ from dataclasses import replace
 
 from redfuser.codegen.indexing import LANE_PAD, ceil_div, product, typed, unravel_sizes
 from redfuser.codegen.kinds import as_number
-from redfuser.codegen.levels import PIVOT, SHIFTS, Level, identity, levels_of
+from redfuser.codegen.levels import (
+    PIVOT,
+    PIVOTS,
+    SHIFTS,
+    Level,
+    identity,
+    levels_of,
+    nearer_zero,
+    read_pivot,
+    sampled,
+)
 from redfuser.codegen.lower import Env, Space, lower
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, If, LetInt, Phase, Put, Stmt, Sweep
@@ -147,12 +157,16 @@ class _ColumnPhase:
 
     def _pivots(self) -> list[Stmt]:
         out: list[Stmt] = []
-        start = self.env.at(**{self.stream: Const(0)})
+        i, at = self.names.integer("sample"), self.names.integer("at")
+        there = self.env.at(**{self.stream: at})
         for a in self.flat.accumulators:
             if a.monoid == PIVOT:
                 cell = self.cells[a.name]
-                there = tuple(self.over((cell, self.lower(a.body, start))))
-                out += [*self.over((cell, Const(0.0))), If(op("gt", self.length, 0), there)]
+                best = self.over((cell, nearer_zero(self.real(cell, self.lower(a.body, there)), cell)))
+                step = (LetInt(at.name, sampled(i, self.length)), *best)
+                out += self.over((cell, identity(PIVOT)))
+                out.append(For(i.name, Const(0), op("min", self.length, PIVOTS), Const(1), step))
+                out += self.over((cell, read_pivot(cell)))
                 self.env.values[a.name] = cell
         return out
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.flatten import Flat
-from redfuser.ir import MONOIDS, Const, Let, refs
+from redfuser.ir import MONOIDS, Const, Expr, Let, op, refs, select
+from redfuser.ir.ops import PIVOT
 
-PIVOT = "first"
+PIVOTS = 8
+"""Elements that a pivot is taken from."""
 SHIFTS = ("max", "min")
 
 
@@ -17,6 +19,23 @@ def state_dtype(a: Accumulator, compute: str) -> str:
     if a.monoid in ("any", "all"):
         return "bool"
     return "float64" if a.monoid in ("sum", "prod") else compute
+
+
+def sampled(i: Expr, length: Expr) -> Expr:
+    """Positions that a pivot is taken from, for i < PIVOTS: the first ones and some that are spread over the stream."""
+    last = op("sub", length, 1)
+    spread = op("idiv", op("mul", op("sub", op("mul", i, 2), PIVOTS - 1), length), PIVOTS + 1)
+    return op("max", op("min", select(op("lt", i, PIVOTS // 2), i, spread), last), 0)
+
+
+def nearer_zero(value: Expr, best: Expr) -> Expr:
+    """The pivot after one more element; NaN and infinities never become one."""
+    return select(op("lt", op("abs", value), op("abs", best)), value, best)
+
+
+def read_pivot(best: Expr) -> Expr:
+    """A pivot that no element gave is 0."""
+    return select(op("eq", best, identity(PIVOT)), 0.0, best)
 
 
 def identity(monoid: str) -> Const:

@@ -39,6 +39,7 @@ from redfuser.ir import (
     with_children,
 )
 from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.ops import PIVOT
 
 Definition = tuple[tuple[str, ...], Expr]
 STATE = "state:"
@@ -179,7 +180,7 @@ def _without_pivot_moves(fused: FusedCascade) -> tuple[tuple[str, Expr], ...]:
 
     Old(pivot) - New(pivot) is 0; what that leaves unchanged needs no correction at all.
     """
-    pivots = {a.name for a in fused.accumulators if a.monoid == "first"}
+    pivots = {a.name for a in fused.accumulators if a.monoid == PIVOT}
     if not pivots:
         return fused.corrections
     simplified = ((name, rewrite(e, lambda x: _settled(x, pivots))) for name, e in fused.corrections)

@@ -32,6 +32,7 @@ from redfuser.ir import (
     substitute,
 )
 from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.ops import PIVOT
 
 NEUTRALITY_SAMPLES = 16
 """A factor of unknown sign turns exp(-inf) into exp(inf) at every second point: few samples could miss it."""
@@ -155,7 +156,7 @@ def _masks(e: Expr, stream: str) -> Iterator[Op]:
 def _neutral(a: Accumulator, mask: Op, alternative: Expr, flat: Flat) -> bool:
     """Is a masked element the identity of the accumulator's monoid? In a sorted list it is an element like others."""
     masked = substitute(a.body, {mask: alternative})
-    scalar = a.monoid != "first" and not has_parts(a.monoid)
+    scalar = a.monoid != PIVOT and not has_parts(a.monoid)
     return masked != a.body and scalar and _always(masked, MONOIDS[a.monoid].identity, flat)
 
 

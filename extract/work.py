@@ -30,6 +30,7 @@ from redfuser.ir import (
     rewrite,
 )
 from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.ops import PIVOT
 from redfuser.ir.term import base_axis
 
 CLASSES = ("fma", "matmul", "div", "special", "compare", "shuffle")
@@ -199,8 +200,8 @@ class _Count:
 
     def reduction(self, monoid: str, body: Expr, axes: set[str]) -> None:
         """A reduction over some of the axes: its body, and one combination per position."""
-        if monoid == "first":
-            return  # a pivot is read once
+        if monoid == PIVOT:
+            return  # a pivot is taken from a few elements
         points = self.points(axes | free_axes(body))
         if monoid == "sum" and isinstance(body, Op) and body.fn == "mul" and body not in self.seen:
             self.seen.add(body)

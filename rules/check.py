@@ -138,7 +138,7 @@ def _in_the_loop(evaluate: RealEvaluator) -> RealEvaluator:
     """The same with 1/0 = 0: what a dependency is while nothing with weight was seen."""
     total = RealEvaluator(evaluate.lookup, evaluate.length)
     divide = total.ops["div"]
-    total.ops["div"] = lambda a, b: divide(a, b) if b != 0 else total.mp.mpf(0)
+    total.ops = {**total.ops, "div": lambda a, b: divide(a, b) if b != 0 else total.mp.mpf(0)}
     return total
 
 

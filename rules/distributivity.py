@@ -7,7 +7,7 @@ which collect everything free of the stream on the outside.
 from __future__ import annotations
 
 from redfuser.ir import Expr
-from redfuser.rules.language import Sum, nontrivial, number, rule, varies
+from redfuser.rules.language import Sum, nontrivial, number, rule, separable, varies
 
 
 @rule("exact", free_of="f", varying="a b")
@@ -40,7 +40,7 @@ def float_number(q: Expr, a: Expr, b: Expr) -> tuple[Expr, Expr]:
     return (q * a) * b, q * (a * b)
 
 
-@rule("exact", where=lambda a, b, c: (varies(b + c), nontrivial(b + c), *map(nontrivial, (a, b, c))))
+@rule("exact", where=lambda a, b, c: (separable(b + c), varies(b + c), nontrivial(b + c), *map(nontrivial, (a, b, c))))
 def distribute(a: Expr, b: Expr, c: Expr) -> tuple[Expr, Expr]:
     """a (b + c) = a b + a c"""
     return a * (b + c), a * b + a * c

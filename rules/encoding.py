@@ -21,7 +21,7 @@ UNARY = {"exp": "Exp", "exp2": "Exp2", "log": "Log", "log2": "Log2", "sqrt": "Sq
 BINARY = {"add": "Add", "mul": "Mul", "max": "Max2", "min": "Min2"}
 REDUCERS = {"sum": "Sum", "max": "MaxR", "min": "MinR"}
 RELATIONS = {"positive": "pos", "nonnegative": "nneg", "nonpositive": "npos", "nonzero": "nz", "at_most": "leq",
-             "changes": "changes", "last_resort": "resort"}
+             "changes": "changes", "last_resort": "resort", "expandable": "open", "separable": "wide"}
 BEST = {"topk": "Best", "bottomk": "Least"}
 """Sorted lists of the k best elements: nodes with k. A single best element (argmax, argmin) has k = 0."""
 _SINGLE = {"argmax": "topk:0", "argmin": "bottomk:0"}

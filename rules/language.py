@@ -25,7 +25,8 @@ PHASES: tuple[Phase, ...] = ("fact", "simplify", "commute", "rewrite", "telescop
 
 KINDS: dict[str, int] = {
     "free": 1, "varies": 1, "positive": 1, "nonnegative": 1, "nonpositive": 1, "nonzero": 1, "number": 1,
-    "exponent": 1, "nontrivial": 1, "nonunit": 1, "at_most": 2, "changes": 2, "equals": 2, "last_resort": 0,
+    "exponent": 1, "nontrivial": 1, "nonunit": 1, "at_most": 2, "changes": 2, "equals": 2, "last_resort": 0, "expandable": 1,
+    "separable": 1,
 }
 """Condition kind -> how many expressions it speaks of."""
 
@@ -128,6 +129,18 @@ def Max(body: Any) -> Expr:
 def Min(body: Any) -> Expr:
     """Minimum over the stream."""
     return Reduce("min", STREAM, wrap(body))
+
+
+def expandable(x: str | Expr) -> Condition:
+    """x is a sum in which a change of a dependency has been set apart, or nothing else helped: its powers may be
+    written out. A guide for the search: no law needs it to be true."""
+    return _condition("expandable", x)
+
+
+def separable(x: str | Expr) -> Condition:
+    """x is expandable, or accumulators are being chosen: products with it may be written out. A guide for the search:
+    no law needs it to be true."""
+    return _condition("separable", x)
 
 
 ANY = "*"

@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 
 from redfuser.ir import Expr
-from redfuser.rules.language import Rule, exponent, last_resort, nonnegative, nonpositive, nonzero, positive, rule
+from redfuser.rules.language import Rule, expandable, exponent, last_resort, nonnegative, nonpositive, nonzero, positive, rule
 
 MAX_POWER = 7
 """Largest exponent that has a binomial rule."""
@@ -107,7 +107,8 @@ def binomial(k: int) -> Rule:
         return (a + f) ** k, a**k + expansion
 
     law.__doc__ = f"(a + f)^{k} = sum of a^j f^({k} - j) times the binomial coefficient ({k} over j)"
-    return rule("exact", free_of="f", varying="a", phase="expand", name=f"binomial-{k}", group="powers")(law)
+    return rule("exact", free_of="f", varying="a", phase="expand", name=f"binomial-{k}", group="powers",
+                where=lambda a, f: (expandable(a + f),))(law)
 
 
 def expansion(k: int) -> Rule:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial, reduce
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from redfuser.ir import Cast, Const, Expr, Op, Part, PartsMonoid, Reduce, Size, Tuple, Var, find_parts
 from redfuser.ir.interpret import at_place
 from redfuser.ir.monoids import left, right
+from redfuser.ir.ops import PIVOT
 from redfuser.rules.language import ANY
 
 Value = Any
@@ -107,6 +109,11 @@ def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
     }
 
 
+@cache
+def _without_rounding(mp: Any) -> Mapping[str, Callable[..., Any]]:
+    return {**_scalar_ops(mp), "rint": lambda a: a}
+
+
 class RealEvaluator:
     """Evaluates expressions whose units `lookup` knows.
 
@@ -119,14 +126,16 @@ class RealEvaluator:
     def __init__(self, lookup: Callable[[Expr], Value | None], length: int, rounding: bool = True,
                  start: int = 0) -> None:
         self.mp = _context()
-        self.ops = dict(_scalar_ops(self.mp))
-        if not rounding:
-            self.ops["rint"] = lambda a: a
+        self.ops = self.operations(rounding)
         self.rounding = rounding
         self.lookup = lookup
         self.length = length
         self.start = start
         self.memo: dict[Expr, Value] = {}
+
+    def operations(self, rounding: bool) -> Mapping[str, Callable[..., Any]]:
+        """Operation -> its function of numbers."""
+        return _scalar_ops(self.mp) if rounding else _without_rounding(self.mp)
 
     def __call__(self, e: Expr) -> Value:
         value = self.memo.get(e)
@@ -135,6 +144,8 @@ class RealEvaluator:
         return value
 
     def _value(self, e: Expr) -> Value:
+        if isinstance(e, Op):
+            return self._map(self.ops[e.fn], *[self(a) for a in e.args])
         found = self.lookup(e)
         if found is not None:
             return found
@@ -144,8 +155,6 @@ class RealEvaluator:
             return self.mp.mpf(self.length)
         if isinstance(e, Cast):
             return self._map(lambda a: self._round(e.dtype, a), self(e.body))
-        if isinstance(e, Op):
-            return self._map(self.ops[e.fn], *(self(a) for a in e.args))
         if isinstance(e, Reduce):
             return self.reduce(self._sampled(e.monoid), self(e.body))
         if isinstance(e, Part):
@@ -167,10 +176,13 @@ class RealEvaluator:
         return self.mp.mpf(float(np.dtype(dtype).type(float(a))))
 
     def _map(self, f: Callable[..., Any], *args: Value) -> Value:
-        lengths = [len(a) for a in args if isinstance(a, tuple)]
-        if not lengths:
+        """`f` of numbers, element by element where an argument has elements."""
+        streams = [isinstance(a, tuple) for a in args]
+        if not any(streams):
             return f(*args)
-        return tuple(f(*(a[i] if isinstance(a, tuple) else a for a in args)) for i in range(lengths[0]))
+        if all(streams):
+            return tuple(map(f, *args))
+        return tuple(map(f, *(a if stream else repeat(a) for a, stream in zip(args, streams, strict=True))))
 
     def whole(self, monoid: str, e: Expr) -> Value:
         """A value of a reduction: when a `Tuple` defines it, part by part and place by place."""
@@ -205,12 +217,11 @@ class RealEvaluator:
             return self.mp.fsum(items)
         if monoid == "prod":
             return self.mp.fprod(items)
-        if monoid == "first":
-            return items[0]
+        if monoid == PIVOT:
+            return min(filter(self.mp.isfinite, items), key=abs, default=self.mp.inf)
         if monoid in ("any", "all"):
             return any(items) if monoid == "any" else all(items)
         return max(items) if monoid == "max" else min(items)
-
 
     def reduce_parts(self, monoid: PartsMonoid, elements: Sequence[tuple[Any, ...]]) -> Parts:
         """The reduction by a monoid with several parts; positions count from `start`."""

@@ -1,7 +1,7 @@
 """The theory of a rule set as egglog text: the signature, the analyses, and one ruleset per law.
 
-Every law has a ruleset of its own, so that laws can be switched off, and the heads it needs and gives are known: of a
-goal without a sine, no law about sines is ever asked. Matching a rule against nothing still costs microseconds, and a
+Every law has a ruleset of its own, so that laws can be switched off, and the nodes and relations it needs are known:
+while there is no sine, no law about sines is asked. Matching a rule against nothing still costs microseconds, and a
 round has hundreds of rules.
 """
 
@@ -33,8 +33,8 @@ COSTS = {"Add": 2, "Mul": 2, "Inv": 6, "Exp": 8, "Exp2": 8, "Log": 8, "Log2": 8,
 """Weights of the engine's own extraction, which only tells whether a form without reductions exists and still gets
 cheaper; the final choice is made under the models of `redfuser.derivation.cost`."""
 
-START = f"(run clear 1) {ZERO} {ONE} {MINUS_ONE}"
-"""Empties the e-graph but for the numbers that laws compare with. `(push)` and `(pop)` would copy the whole theory."""
+START = "(run clear 1)", f"{ZERO} {ONE} {MINUS_ONE}"
+"""Empties the e-graph, and adds the numbers that laws compare with: `(push)` and `(pop)` would copy the theory."""
 
 ABSURD = "absurd"
 """The relation that holds of two different numbers that were proven equal: some rule is unsound."""
@@ -47,22 +47,21 @@ ROUNDS = tuple(p for p in PHASES if p not in SETTLE)
 LARGEST_EXPONENT = 16
 """Powers grow no further: 1 * 1^k = 1^(k + 1) would never end where no other law says that it is 1."""
 
-_HEAD = re.compile(r"\(([A-Z]\w*)")
+_HEAD = re.compile(r"\(([A-Za-z]\w*)")
 
 
-def heads(text: str) -> frozenset[str]:
-    """The nodes mentioned in a text."""
-    return frozenset(_HEAD.findall(text))
+def tables(text: str) -> frozenset[str]:
+    """The nodes and relations mentioned in a text."""
+    return frozenset(_HEAD.findall(text)) & TABLES
 
 
 @dataclass(frozen=True)
 class _Member:
-    """A ruleset: the phase it belongs to, the heads without which it cannot match, the heads it may add."""
+    """A ruleset: the phase it belongs to, and the nodes and relations without which it cannot match."""
 
     ruleset: str
     phase: str
     needs: frozenset[str]
-    gives: frozenset[str] = frozenset()
     law: Law | None = None
 
 
@@ -73,33 +72,22 @@ class Theory:
     rules: RuleSet
     text: str = ""
     _members: list[_Member] = field(default_factory=list)
-    _reachable: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lines = [_signature()]
-        for head, text in _analyses():
+        for head, rule in _analyses():
             name = f"axes-{head}"
-            lines += [f"(ruleset {name})", text.replace("@ruleset", name)]
+            lines += [f"(ruleset {name})", rule.replace("@ruleset", name)]
             self._members.append(_Member(name, "fact", frozenset((head,))))
         for i, law in enumerate(self.rules):
             text = _law(law, f"law{i}")
             lines += [f"(ruleset law{i})", text.rule]
-            self._members.append(_Member(f"law{i}", law.phase, heads(text.premise), heads(text.action), law))
+            self._members.append(_Member(f"law{i}", law.phase, tables(text.premise), law))
         self.text = "\n".join([*lines, *_clearing()])
-
-    def reachable(self, found: Iterable[str]) -> frozenset[str]:
-        """The heads that can ever appear once those in `found` have."""
-        start = frozenset(found)
-        if start not in self._reachable:
-            known = start | {"Num", "Leaf"}
-            while (more := known.union(*(m.gives for m in self._members if m.needs <= known))) != known:
-                known = more
-            self._reachable[start] = known
-        return self._reachable[start]
 
     def combined(self, prefix: str, found: frozenset[str], keep: Callable[[Law], bool] | None = None) -> str:
         """Text that declares `{prefix}-settle` and one ruleset `{prefix}-{phase}` per phase of `ROUNDS`, of the laws
-        that can match among the heads in `found` and that `keep` accepts."""
+        that can match when there are rows in the tables `found` alone, and that `keep` accepts."""
         members: dict[str, list[str]] = {p: [] for p in ("settle", *ROUNDS)}
         for m in self._members:
             if m.needs <= found and (m.law is None or keep is None or keep(m.law)):
@@ -117,9 +105,12 @@ _NODES: dict[str, tuple[str, ...]] = {
 }
 """Node -> the sorts of its operands."""
 
-_RELATIONS = {**dict.fromkeys(RELATIONS.values(), 1), "leq": 2, "changes": 2, "resort": 0,
-              **dict.fromkeys(("leafy", "negleaf", "given", "tame", "refused", ABSURD), 1)}
+_RELATIONS = {**dict.fromkeys(RELATIONS.values(), 1), "leq": 2, "changes": 2, "resort": 0, "choosing": 0, "unbound": 0,
+              **dict.fromkeys(("leafy", "negleaf", "given", "step", "tame", "refused", ABSURD), 1)}
 """Relation -> the number of expressions it speaks of."""
+
+TABLES = frozenset((*_NODES, *_RELATIONS))
+"""All nodes and relations."""
 
 
 def _signature() -> str:
@@ -172,11 +163,12 @@ def _analyses() -> list[tuple[str, str]]:
         axes(f"({n} a)", "(= fa (fv a))", f'(set-remove fa "{STREAM}")')
     axes("(Red m ax a)", "(= fa (fv a))", "(set-remove fa ax)")
     extra = {
+        "Add": _guides_of_sums(), "Pow": _guide("power", "(= e (Pow a k)) (open a)", "open"),
         "Num": f'(rule ((= e (Num p)) (= e (Num q)) (!= p q)) (({ABSURD} e)) :ruleset @ruleset :name "tripwire")',
         "Leaf": '(rule ((= e (Leaf s ax))) ((leafy e)) :ruleset @ruleset :name "leafy")',
         **{n: f'(rule ((= e (Part "value" p ({n} k a))) (leafy a)) ((leafy e)) :ruleset @ruleset :name "leafy-{n}")'
            for n in BEST.values()},
-        "Mul": f'(rule ((= e (Mul {MINUS_ONE} b)) (leafy b)) ((negleaf e)) :ruleset @ruleset :name "negleaf")',
+        "Mul": f'(rule ((= e (Mul {MINUS_ONE} b)) (leafy b)) ((negleaf e)) :ruleset @ruleset :name "negleaf")' + _guides_of_products(),
     }
     return [(head, f"{text}\n{extra[head]}" if head in extra else text) for head, text in found]
 
@@ -211,6 +203,28 @@ def _condition_text(c: Condition, encode: Encoder, k: int) -> str:
 
 def _names(conditions: tuple[Condition, ...], kind: str) -> frozenset[str]:
     return frozenset(a.name for c in conditions if c.kind == kind for a in c.args if isinstance(a, Var))
+
+
+def _guide(name: str, premises: str, relation: str) -> str:
+    return f'(rule ({premises}) (({relation} e)) :ruleset @ruleset :name "{relation}-{name}")'
+
+
+def _guides_of_sums() -> str:
+    """Where the change of a dependency stands alone in a sum, the sum is `open`: writing out its powers and products is
+    what the change was set apart for. Writing out any other multiplies the ways to say the same."""
+    difference = f"(= e (Add a (Mul {MINUS_ONE} b)))"
+    return "\n".join((
+        _guide("down", f"{difference} (changes a b)", "step"), _guide("up", f"{difference} (changes b a)", "step"),
+        _guide("term", "(= e (Add a b)) (step b)", "open"), _guide("left", "(= e (Add a b)) (open a)", "open"),
+        _guide("right", "(= e (Add a b)) (open b)", "open"), _guide("any", "(= e (Add a b)) (unbound)", "open"),
+        _guide("resort", "(= e (Add a b)) (resort)", "open"), _guide("open", "(= e (Add a b)) (open e)", "wide"),
+        _guide("choosing", "(= e (Add a b)) (choosing)", "wide")))
+
+
+def _guides_of_products() -> str:
+    return "\n" + "\n".join((
+        _guide("multiple", "(= e (Mul a b)) (step b)", "step"), _guide("factor", "(= e (Mul a b)) (open a)", "open"),
+        _guide("cofactor", "(= e (Mul a b)) (open b)", "open")))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.ir import MONOIDS, Expr, New, Old, Ref, Var, refs, rewrite
-from redfuser.ir.ops import OPS
+from redfuser.ir.ops import OPS, PIVOT
 
 if TYPE_CHECKING:
     from redfuser.api.report import CascadeReport, KernelInfo, Report
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def _combined(monoid: str, old: str, new: str) -> str:
     """Text of `old (+) new`."""
-    if monoid == "first":
-        return f"{old} if anything was seen, else {new}"
+    if monoid == PIVOT:
+        return f"the smaller in magnitude of {old} and {new}"
     if monoid not in MONOIDS:
         return f"{monoid.partition('#')[0]}({old}, {new})"
     info = OPS[MONOIDS[monoid].combine]

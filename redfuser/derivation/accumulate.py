@@ -169,6 +169,17 @@ class Model:
             return self.locations[name].definition
         return self.results[name] if name in self.results else self.dependencies[name]
 
+    def behind(self, name: str) -> frozenset[str]:
+        """Everything that a result or a dependency is computed from: results, dependencies, accumulators."""
+        found: set[str] = set()
+        todo = [name]
+        while todo:
+            for n in mentioned(self.definition(todo.pop())) - found:
+                found.add(n)
+                if n in self.results or n in self.dependencies or n in self.locations:
+                    todo.append(n)
+        return frozenset(found)
+
     def leaf(self, e: Expr) -> tuple[str, frozenset[str]] | None:
         """Name and axes of the units of the engine."""
         if isinstance(e, Load):
@@ -188,6 +199,7 @@ def choose_accumulators(search: Search, skeleton: Skeleton) -> Model:
     pending = list(skeleton.stages)
     while True:
         with search.engine.scope(model.leaf, search.keep) as scope:
+            scope.state("choosing")
             _restate(scope, model)
             leave = False
             while pending and not leave:
@@ -235,7 +247,7 @@ def _choose(scope: Scope, model: Model, stage: Stage, search: Search) -> bool:
         _state_bound(scope, result, stage.monoid, body)
         model.bounds.append((stage.name, stage.monoid, body))
     form: Expr = whole
-    if reads_state(body):
+    if reads_state(body) and stage.name not in search.late:
         step = Step(f"accumulators of {stage.name}")
         if search.replay:
             search.steps.append(scope.saturate(step, search.replay.limits()))
@@ -279,6 +291,7 @@ def _postpone(search: Search, model: Model, stage: Stage) -> None:
                       results={n: e for n, e in model.results.items() if n != stage.name},
                       bounds=[x for x in model.bounds if x[0] != stage.name])
     with search.engine.scope(model.leaf, search.keep) as scope:
+        scope.state("choosing")
         _restate(scope, earlier)
         for fact in model.skeleton.known.final:
             if refs(Op("", fact.args)) <= set(earlier.results):

@@ -8,6 +8,7 @@ in 50-digit arithmetic (Schwartz-Zippel style: a wrong correction fails with pro
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ from redfuser.derivation.hard import NOTHING, Ieee, agrees, hard_streams, has_co
 from redfuser.derivation.parts import occupied
 from redfuser.derivation.sample import Sampler, Stream, evaluate_results
 from redfuser.derivation.skeleton import Skeleton
+from redfuser.derivation.steer import Steering
 from redfuser.ir import Expr, New, Old, Part, Ref, find_parts, op, refs, walk
+from redfuser.ir.ops import PIVOT
 from redfuser.rules.real import Parts, RealEvaluator, Undefined, by_table, difference, precision
 
 SEED = 0
@@ -44,6 +47,7 @@ class Certificate:
 
     valid    checked and not refuted; False also when nothing could be decided
     refuted  a counterexample was found
+    at_limit the result that is wrong where something is undefined or nothing is selected, though right elsewhere
     method   how it was established
     steps    what was checked, one line each
     """
@@ -52,6 +56,7 @@ class Certificate:
     method: str
     steps: tuple[str, ...]
     refuted: bool = False
+    at_limit: str = ""
     fused: FusedCascade | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -84,6 +89,8 @@ class Skeletal:
         self.corrections = {name: convert(e) for name, e in fused.corrections}
         self.epilogue = {name: convert(e) for name, e in fused.epilogue}
         self.passes = [[a for a in fused.accumulators if a.name in names] for names in fused.passes]
+        self.pivots = frozenset(a.name for a in fused.accumulators if a.monoid == PIVOT)
+        self.zero = RealEvaluator(by_table({}), 1).mp.mpf(0)
 
     def evaluator(self, lookup: Callable[[Expr], Any], stream: Stream, rounding: bool) -> RealEvaluator:
         """Evaluates bodies and corrections."""
@@ -91,11 +98,13 @@ class Skeletal:
 
     def dependency(self, name: str, values: Mapping[str, Any], stream: Stream, rounding: bool) -> Any:
         """The value of a dependency inside the loop."""
-        return RealEvaluator(stream.lookup(values), stream.length, rounding)(self.dependencies[name])
+        return RealEvaluator(stream.lookup(self.newest(values)), stream.length, rounding)(self.dependencies[name])
 
     def newest(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Values as bodies and corrections read them."""
-        return values
+        """Values as bodies and corrections read them: a pivot that no element gave reads 0."""
+        if not any(k in values and values[k] == math.inf for k in self.pivots):
+            return values
+        return {k: self.zero if k in self.pivots and v == math.inf else v for k, v in values.items()}
 
     def definition(self, members: list[Accumulator], stream: Stream, final: Mapping[str, Any],
                    rounding: bool) -> dict[str, Any]:
@@ -138,7 +147,7 @@ class Skeletal:
         correction = self.corrections.get(a.name)
         if correction is None:
             return old[a.name]
-        units, new = stream.lookup(old), self.newest(new)
+        units, old, new = stream.lookup(old), Skeletal.newest(self, old), self.newest(new)
 
         def lookup(e: Expr) -> Any:
             if isinstance(e, (Old, New)):
@@ -154,7 +163,6 @@ class HardForm(Skeletal):
     def __init__(self, fused: FusedCascade) -> None:
         super().__init__(fused)
         self.nothing = {a.name: NOTHING[a.monoid] for a in fused.accumulators if a.monoid in NOTHING}
-        self.zero = RealEvaluator(by_table({}), 1).mp.mpf(0)
         self.plain = {d.name: self.skeleton.abstract(d.expr) for d in fused.dependencies}
 
     def evaluator(self, lookup: Callable[[Expr], Any], stream: Stream, rounding: bool) -> RealEvaluator:
@@ -163,11 +171,13 @@ class HardForm(Skeletal):
 
     def dependency(self, name: str, values: Mapping[str, Any], stream: Stream, rounding: bool) -> Any:
         """Inside the loop, a quotient with divisor 0 reads 0."""
-        return Ieee(stream.lookup(values), stream.length, rounding, loop=True)(self.dependencies[name])
+        read = Skeletal.newest(self, values)
+        return Ieee(stream.lookup(read), stream.length, rounding, loop=True)(self.dependencies[name])
 
     def newest(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """An extreme of nothing alive reads 0."""
-        return {k: self.zero if k in self.nothing and v == self.nothing[k] else v for k, v in values.items()}
+        return super().newest({k: self.zero if k in self.nothing and v == self.nothing[k] else v
+                               for k, v in values.items()})
 
     def combine(self, monoid: str, values: list[Any]) -> Any:
         """Extremes of something undefined are undefined."""
@@ -176,7 +186,7 @@ class HardForm(Skeletal):
 
     def results(self, final: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
         """The results from the final state: dependencies are the definition's own."""
-        values = {a.name: final[a.name] for a in self.fused.accumulators}
+        values = dict(Skeletal.newest(self, {a.name: final[a.name] for a in self.fused.accumulators}))
         for name, e in self.plain.items():
             values[name] = Ieee(stream.lookup(values), stream.length)(e)
         monoids = {s.name: s.monoid for s in self.skeleton.stages}
@@ -194,8 +204,8 @@ def _has_value(value: Any) -> bool:
 
 
 def _combine(monoid: str, values: list[Any]) -> Any:
-    if monoid == "first":
-        return values[0]
+    if monoid == PIVOT:
+        return min(values, key=abs)
     parts = find_parts(monoid)
     if parts is not None:
         return RealEvaluator(by_table({}), 1).combine_parts(parts, values)
@@ -218,6 +228,7 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> 
               "orders")
     form = Skeletal(fused)
     rng = random.Random(f"{seed}:{fused.cascade.name}")
+    steering = Steering(form.skeleton)
     done = 0
     with precision(DIGITS):
         for trial in range(MOST_TRIALS):
@@ -225,7 +236,7 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> 
                 segments = SEGMENTS[trial * len(SEGMENTS) // MOST_TRIALS]
                 signed = trial < TRIALS or trial % 2 == 0
                 sampler = Sampler(form.skeleton, rng, signed, signs=SIGNS[trial % len(SIGNS)])
-                problem = _trial(form, sampler, segments, rounding)
+                problem = _trial(form, sampler, segments, rounding, steering if trial % 3 else None)
             except Undefined:
                 continue
             if problem:
@@ -235,11 +246,11 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> 
                 break
         if rounding and has_conditions(fused):
             try:
-                problem = _hard_trial(HardForm(fused), SEGMENTS[0], rng)
+                name, problem = _hard_trial(HardForm(fused), SEGMENTS[0], rng)
             except Undefined:  # no stream meets the assumptions
                 problem = ""
             if problem:
-                return Certificate(False, method, (problem,), refuted=True, fused=fused)
+                return Certificate(False, method, (f"{name}: {problem}",), refuted=True, at_limit=name, fused=fused)
     if done < TRIALS:
         nothing = "no stream was found that meets all assumptions and on which every expression is defined"
         return Certificate(False, method, (nothing,), fused=fused)
@@ -253,10 +264,13 @@ def _steps(fused: FusedCascade) -> tuple[str, ...]:
     return (*lines, *(f"{name}: the epilogue equals the original reduction" for name, _ in fused.epilogue))
 
 
-def _trial(form: Skeletal, sampler: Sampler, segments: tuple[int, ...], rounding: bool) -> str:
-    """One random stream. Returns what failed, "" when nothing did."""
+def _trial(form: Skeletal, sampler: Sampler, segments: tuple[int, ...], rounding: bool,
+           steering: Steering | None) -> str:
+    """One random stream, with selections that select about half of it. Returns what failed, "" when nothing did."""
     total = sum(segments)
     stream = sampler.units(total, spread=sampler.rng.uniform(0.3, 3.0))
+    if steering is not None:
+        stream = steering.steered(stream, lambda i: (i > 0 and i % 2 == 0) or i == total - 1, sampler.rng)
     expected = evaluate_results(form.skeleton, stream, rounding=rounding)
     if not form.skeleton.domain.admits(stream.lookup(expected), total):
         raise Undefined("the finished row does not meet the assumptions on results")
@@ -269,7 +283,7 @@ def _trial(form: Skeletal, sampler: Sampler, segments: tuple[int, ...], rounding
                     return f"{a.name}: merging or updating states by the correction differs from {a.monoid}({a.body})"
         final = whole
     _check_alive(form, final)
-    evaluator = RealEvaluator(stream.lookup(final), total, rounding)
+    evaluator = RealEvaluator(stream.lookup(form.newest(final)), total, rounding)
     monoids = {s.name: s.monoid for s in form.skeleton.stages}
     for name, e in form.epilogue.items():
         if name in expected and _differs(evaluator.whole(monoids[name], e), expected[name], total):
@@ -312,8 +326,8 @@ def _merged(form: Skeletal, members: list[Accumulator], stream: Stream, segments
     yield reduce(lambda state, part: form.merge(members, [state], stream, final, rounding, part), parts[1:], states[0])
 
 
-def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -> str:
-    """Streams that are hard for conditions. Returns what failed, "" when nothing did."""
+def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -> tuple[str, str]:
+    """Streams that are hard for conditions. Returns the result that is wrong and how, twice "" when none is."""
     for what, stream in hard_streams(Sampler(form.skeleton, rng), segments, rng):
         expected: dict[str, Any] = {}
         for stage in form.skeleton.stages:
@@ -330,5 +344,5 @@ def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -
             if nothing_alive and not _has_value(value):
                 continue  # a sum of exponentials over nothing alive is 0, its logarithm -inf: stated in the contract
             if name in found and not agrees(found[name], value, EXACT):
-                return f"{name}: with {what} it is {found[name]} where the definition gives {value}"
-    return ""
+                return name, f"with {what} it is {found[name]} where the definition gives {value}"
+    return "", ""

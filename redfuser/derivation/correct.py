@@ -125,10 +125,13 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
         for goal in goals:
             scope.add(goal)
         cost = CorrectionCost(taste=search.taste)
-        if search.replay:
-            scope.saturate(step, search.replay.limits())
-        else:
-            scope.saturate(step, search.limits, _Enough(lambda: scope.prices(goals), search))
+        _saturate(scope, search, step, goals)
+        if step.outcome != "hopeless" and max(scope.prices(goals)) >= FORBIDDEN:
+            step.reached = step.iterations
+            scope.state("unbound")
+            step = Step(f"corrections for {stage}, all forms")
+            search.steps.append(step)
+            _saturate(scope, search, step, goals)
         for k, (price, found) in zip(open_, scope.extract(goals, cost), strict=True):
             if price < FORBIDDEN:
                 trial.corrections[k] = _split_locations(model, found)
@@ -139,6 +142,13 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
             if price >= FORBIDDEN or not _add_accumulators(model, trial, stage, found):
                 return Refusal(k, step.outcome)
     return None
+
+
+def _saturate(scope: Scope, search: Search, step: Step, goals: list[Expr]) -> None:
+    if search.replay:
+        scope.saturate(step, search.replay.limits())
+    else:
+        scope.saturate(step, search.limits, _Enough(lambda: scope.prices(goals), search))
 
 
 def _whole(monoid: str, body: Expr) -> Expr:

@@ -26,6 +26,7 @@ from redfuser.ir import (
 )
 from redfuser.ir import Cascade as CascadeNode
 from redfuser.ir.monoids import INDEX, VALUE, list_monoid
+from redfuser.ir.ops import PIVOT
 
 if TYPE_CHECKING:
     pass
@@ -88,8 +89,8 @@ class Cascade:
         """
         if isinstance(monoid, UserMonoid):
             return self._reduce_parts(monoid, name, body)
-        if monoid not in MONOIDS or monoid == "first":
-            known = ", ".join(m for m in MONOIDS if m != "first")
+        if monoid not in MONOIDS or monoid == PIVOT:
+            known = ", ".join(m for m in MONOIDS if m != PIVOT)
             raise ShapeError(f"argument 'monoid' is {monoid!r}; known are {known}, and those made by rf.monoid")
         return self._add(monoid, name, wrap(body))
 

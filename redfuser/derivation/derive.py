@@ -18,6 +18,7 @@ from redfuser.derivation.explain import laws_needed, smallest
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.derivation.passes import Plan, plan_passes
 from redfuser.derivation.pivot import Shift, add_locations, pivot
+from redfuser.derivation.selected import mark_unselected
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.taste import STABLE, Taste
 from redfuser.derivation.undefined import mark_undefined
@@ -36,13 +37,18 @@ FEWEST_QUESTIONS = 24
 
 @dataclass(frozen=True)
 class Settings:
-    """What a derivation may use and prefers."""
+    """What a derivation may use and prefers.
+
+    late  result -> why it is computed in a pass of its own, by its definition: no form of it in an earlier pass gives
+          what the definition does where something is undefined or nothing is selected
+    """
 
     rules: RuleSet
     allowed: tuple[str, ...] = ()
     limits: Limits = DEFAULT_LIMITS
     pivot: bool = True
     taste: Taste = STABLE
+    late: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -149,7 +155,7 @@ def derive_cascade(cascade: Cascade, *, rules: RuleSet | None = None, allow: Ite
     limits
         bounds on every single saturation.
     pivot
-        accumulate data shifted by its first element where a location (a mean) is subtracted from it.
+        accumulate data shifted by its element nearest to zero where a location (a mean) is subtracted from it.
     taste
         which of several equal forms is preferred.
 
@@ -168,10 +174,16 @@ def derive_with(cascade: Cascade, settings: Settings) -> Derivation:
     check_cascade(cascade)
     start = time.perf_counter()
     steps: list[Step] = []
-    fused, plan = _fuse(cascade, settings, steps)
-    certificate = certify(fused, rounding=not settings.allowed)
-    if certificate.refuted:
-        _blame(settings.rules, certificate)
+    while True:
+        fused, plan = _fuse(cascade, settings, steps)
+        certificate = certify(fused, rounding=not settings.allowed)
+        if not certificate.refuted:
+            break
+        late = certificate.at_limit
+        if not late or late in dict(settings.late):
+            _blame(settings.rules, certificate)
+        settings = replace(settings, late=(*settings.late, (late, certificate.steps[0])))
+        steps.clear()
     fused = replace(fused, conditions=tuple(assumed(cascade, a) for a in cascade.assumptions))
     return Derivation(cascade, _verdict(fused, plan), fused, tuple(plan.refused), certificate, tuple(steps),
                       (time.perf_counter() - start) * 1e3, settings)
@@ -188,12 +200,16 @@ def _fuse(cascade: Cascade, settings: Settings, steps: list[Step],
         return FusedCascade(cascade, (), (), (), ()), Plan()
     if settings.taste.separate:
         keep, replay = (lambda law: False), Replay(frozenset(r.name for r in cascade.reductions), repeat(0))
-    search = Search(engine_for(settings.rules), settings.limits, steps, keep, replay=replay, taste=settings.taste)
+    search = Search(engine_for(settings.rules), settings.limits, steps, keep, replay=replay, taste=settings.taste,
+                    late=dict(settings.late))
     shifted = pivot(cascade) if settings.pivot else None
     if shifted is None:
         return _search(search, Skeleton(cascade), cascade)
     skeleton = Skeleton(shifted.cascade, opaque=shifted.opaque, whole=shifted.data)
     found = _search(search, skeleton, shifted.outs, shifted.shifts)
+    if _is_unused(shifted.shifts, found[0]):  # the laws gave sums of the data as they are
+        steps.clear()
+        return _search(search, Skeleton(cascade), cascade)
     if len(found[0].passes) > 1 and replay is None:
         plain_steps: list[Step] = []
         plain = _search(replace(search, steps=plain_steps), Skeleton(cascade), cascade)
@@ -204,13 +220,19 @@ def _fuse(cascade: Cascade, settings: Settings, steps: list[Step],
     return found
 
 
+def _is_unused(shifts: tuple[Shift, ...], fused: FusedCascade) -> bool:
+    """Whether no accumulator is shifted by a pivot."""
+    pivots = {s.pivot.name for s in shifts}
+    return not any(refs(a.body) & pivots for a in fused.accumulators)
+
+
 def _search(search: Search, skeleton: Skeleton, cascade: Cascade,
             shifts: tuple[Shift, ...] = ()) -> tuple[FusedCascade, Plan]:
     model = choose_accumulators(search, skeleton)
     add_locations(model, cascade, shifts)
     plan = plan_passes(search, model)
     combine(model, plan)
-    return mark_undefined(assemble(model, plan, cascade, lean=search.taste.lean)), plan
+    return mark_unselected(mark_undefined(assemble(model, plan, cascade, lean=search.taste.lean))), plan
 
 
 def settings_for(rules: RuleSet | None = None, allow: Iterable[str] = (), limits: Limits = DEFAULT_LIMITS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +22,7 @@ from redfuser.errors import EngineError
 from redfuser.ir import Expr
 from redfuser.rules.encoding import Encoder, LeafOf, decode, parse
 from redfuser.rules.language import Law, RuleSet
-from redfuser.rules.theory import ABSURD, ROUNDS, START, Theory, heads
+from redfuser.rules.theory import ABSURD, ROUNDS, START, TABLES, Theory, tables
 
 RUNAWAY = 2
 """No round is started that would exceed the node limit this many times, if growth goes on as it did: it could not be
@@ -32,8 +32,6 @@ MOST_REPEATED = 8000
 """Nodes of a repeated search with which it goes on."""
 MOST_GARBAGE = 2000
 """Subsumed nodes of earlier goals that an e-graph may hold."""
-EMPTY = 3
-"""Nodes of an e-graph that has only just been cleared."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +77,14 @@ class Scope:
     leaf: LeafOf
     keep: Callable[[Law], bool] | None = None
     units: dict[str, Expr] = field(default_factory=dict)
-    heads: frozenset[str] = frozenset()
-    active: frozenset[str] = frozenset()
-    rulesets: str = ""
+    filled: frozenset[str] = frozenset(("Num",))
     record: Record = field(default_factory=Record)
     watched: bool = False
 
     def text(self, e: Expr) -> str:
         """The engine's text of an expression."""
         text = Encoder(self._leaf)(e)
-        self.heads |= heads(text)
+        self.filled |= tables(text)
         return text
 
     def _leaf(self, e: Expr) -> tuple[str, frozenset[str]] | None:
@@ -107,6 +103,7 @@ class Scope:
 
     def state(self, relation: str, *args: Expr) -> None:
         """State a fact (`pos`, `nneg`, `nz`, `npos`, `leq`, `changes`)."""
+        self.filled |= {relation}
         self.say(f"({relation} {' '.join(map(self.text, args))})")
 
     def say(self, text: str) -> None:
@@ -124,19 +121,14 @@ class Scope:
     def tell(self, texts: list[str]) -> None:
         """Run texts of another scope."""
         if texts:
-            self.heads |= heads("\n".join(texts))
+            self.filled |= tables("\n".join(texts))
             self.engine.run("\n".join(texts))
 
     def repeat(self, rounds: int, matched: set[str]) -> None:
         """Several rounds like `iterate`, of which only the size is looked at: without the laws that keep terms small,
         a few rounds may not end."""
-        self._activate()
-        settle = f"(saturate {self.rulesets}-settle)"
-        phases = " ".join(f"(run {self.rulesets}-{phase}) {settle}" for phase in ROUNDS)
         for _ in range(rounds):
-            report, sizes = self.engine.run(f"(run-schedule (seq {settle} {phases})) (print-size)")
-            matched.update(name for name, count in report.report.num_matches_per_rule.items() if count)
-            if self.engine.count(dict(sizes.sizes)) > MOST_REPEATED:
+            if self._round(matched)[1] > MOST_REPEATED:
                 break
 
     def iterate(self, matched: set[str]) -> tuple[bool, int]:
@@ -150,22 +142,21 @@ class Scope:
         EngineError
             when two different numbers were proven equal.
         """
-        self._activate()
-        settle = f"(saturate {self.rulesets}-settle)"
-        rounds = " ".join(f"(run {self.rulesets}-{phase}) {settle}" for phase in ROUNDS)
-        report, sizes = self.engine.run(f"(run-schedule (seq {settle} {rounds})) (print-size)")
-        matched.update(name for name, count in report.report.num_matches_per_rule.items() if count)
-        counts = dict(sizes.sizes)
-        if counts[ABSURD]:
+        updated, nodes = self._round(matched)
+        if ABSURD in self.filled:
             raise EngineError("the rules prove 0 = 1: one of them is unsound; sample each with rf.check_rule")
-        return bool(report.report.updated), self.engine.count(counts)
+        return updated, nodes
 
-    def _activate(self) -> None:
-        """Choose the rulesets of the laws that can match what has been added."""
-        found = self.engine.theory.reachable(self.heads)
-        if found != self.active:
-            self.active = found
-            self.rulesets = self.engine.rulesets(found, self.keep)
+    def _round(self, matched: set[str]) -> tuple[bool, int]:
+        """One round of the laws that can match what there is: those of nodes and relations without any row wait."""
+        rulesets = self.engine.rulesets(self.filled, self.keep)
+        settle = f"(saturate {rulesets}-settle)"
+        phases = " ".join(f"(run {rulesets}-{phase}) {settle}" for phase in ROUNDS)
+        report, sizes = self.engine.run(f"(run-schedule (seq {settle} {phases})) (print-size)")
+        matched.update(name for name, count in report.report.num_matches_per_rule.items() if count)
+        counts = self.engine.counts(sizes.sizes)
+        before, self.filled = self.filled, self.filled.union(t for t, rows in counts.items() if rows and t in TABLES)
+        return bool(report.report.updated) or self.filled != before, _nodes(counts)
 
     def saturate(self, step: Step, limits: Limits, enough: Callable[[Step], str] = lambda _: "") -> Step:
         """Iterate until nothing changes, `enough` gives a word for the outcome, or a limit is hit."""
@@ -218,7 +209,7 @@ class Engine:
         self.theory = Theory(rules)
         self._egraph: Any = None
         self._busy = False
-        self._garbage = 0
+        self._garbage: dict[str, int] = {}
         self._rulesets: dict[tuple[frozenset[str], frozenset[str] | None], str] = {}
 
     def fresh(self) -> int:
@@ -252,13 +243,14 @@ class Engine:
     def _clear(self) -> None:
         """Empty the e-graph. Subsumed rows cannot be deleted: unreachable as they are, they gather until there are so
         many that copying the theory is cheaper than to drag them along."""
-        self._garbage = 0
-        self.run(START)
-        self._garbage = self.nodes() - EMPTY
-        if self._garbage > MOST_GARBAGE:
-            self._garbage = 0
+        self._garbage.clear()
+        _, sizes = self.run(f"{START[0]} (print-size)")
+        self._garbage = dict(sizes.sizes)
+        if _nodes(self._garbage) > MOST_GARBAGE:
+            self._garbage.clear()
             self._rulesets.clear()
-            self.run(f"(pop) (push) {START}")
+            self.run("(pop) (push)")
+        self.run(START[1])
 
     def rulesets(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> str:
         """Prefix of the rulesets of the laws that can match among the nodes `found` and that `keep` accepts."""
@@ -306,11 +298,11 @@ class Engine:
 
     def nodes(self) -> int:
         """Number of expression nodes in the e-graph."""
-        return self.count(dict(self.run("(print-size)")[0].sizes))
+        return _nodes(self.counts(self.run("(print-size)")[0].sizes))
 
-    def count(self, sizes: dict[str, int]) -> int:
-        """Number of expression nodes, from the size of every table."""
-        return sum(rows for name, rows in sizes.items() if name[0].isupper()) - self._garbage
+    def counts(self, sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
+        """Rows of every table, those left behind by earlier goals not counted."""
+        return {name: rows - self._garbage.get(name, 0) for name, rows in sizes}
 
     def prices(self, texts: list[str]) -> list[int]:
         """Cost of the cheapest term of each class under the fixed weights."""
@@ -329,6 +321,10 @@ class Engine:
             price, term = extractor.extract_best(self._egraph, dag, value, "E")
             found.append((price, dag.to_string(term)))
         return found
+
+
+def _nodes(counts: dict[str, int]) -> int:
+    return sum(rows for name, rows in counts.items() if name[0].isupper())
 
 
 class NotReached(Exception):
@@ -365,6 +361,7 @@ class Search:
     hopeless  asked once, when a search is going to take long: True ends it (the rank test says it cannot succeed)
     replay    the successful search that this one repeats with fewer laws, or None
     taste     which of several equal forms it prefers
+    late      results that are computed in a pass of their own, by their definition, and why
     """
 
     engine: Engine
@@ -374,6 +371,7 @@ class Search:
     hopeless: Callable[[], bool] = lambda: False
     replay: Replay | None = None
     taste: Taste = STABLE
+    late: Mapping[str, str] = field(default_factory=dict)
 
 
 _local = threading.local()

@@ -23,8 +23,8 @@ class Accumulator(Node):
     """A value the loop carries: `name[axes] = (+)_stream body`.
 
     `body` reads loads, indices, producers of the cascade, and `Ref`s of accumulators and dependencies of lower level
-    (their newest value). The monoid `first` holds the value of the first element (a pivot): it never changes within a
-    row, so kernels read it up front.
+    (their newest value). The monoid `pivot` holds a number to shift data by, the element nearest to zero: any
+    value serves, so kernels take it from a few elements up front.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Streams that are hard for conditions: zeros, equal elements, ties, dead prefixes; with NaN as the definition has it.
+"""Streams that are hard for conditions: zeros, equal elements, ties, masked ones; with NaN as the definition has it.
 
 A random stream never divides by 0, so a wrong guard passes it. Here expressions are evaluated exactly where they can
 be, and like floating point where they cannot: c/0 is infinite, 0/0 and inf - inf are no number. The loop is followed as
@@ -15,6 +15,7 @@ from typing import Any
 
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.derivation.sample import Sampler, Stream
+from redfuser.derivation.steer import Steering
 from redfuser.ir import Op, walk
 from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
 from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEvaluator
@@ -30,8 +31,12 @@ class Ieee(RealEvaluator):
 
     def __init__(self, lookup: Callable[[Any], Any], length: int, rounding: bool = True, start: int = 0,
                  loop: bool = False) -> None:
+        self.loop = loop
         super().__init__(lookup, length, rounding, start)
-        self.ops.update(_ieee(self.mp, loop))
+
+    def operations(self, rounding: bool) -> Mapping[str, Callable[..., Any]]:
+        """Those of floating point."""
+        return _floating(self, rounding, self.loop)
 
     def reduce(self, monoid: str, value: Any) -> Any:
         """The reduction; an extreme of something undefined is undefined."""
@@ -39,6 +44,16 @@ class Ieee(RealEvaluator):
             items = self.elements(value)
             return next((x for x in items if self.mp.isnan(x)), None) or super().reduce(monoid, items)
         return super().reduce(monoid, value)
+
+
+def _floating(evaluator: RealEvaluator, rounding: bool, loop: bool) -> Mapping[str, Callable[..., Any]]:
+    key = rounding, loop
+    if key not in _FLOATING:
+        _FLOATING[key] = {**RealEvaluator.operations(evaluator, rounding), **_ieee(evaluator.mp, loop)}
+    return _FLOATING[key]
+
+
+_FLOATING: dict[tuple[bool, bool], Mapping[str, Callable[..., Any]]] = {}
 
 
 @cache
@@ -105,13 +120,15 @@ def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random
     total = sum(segments)
     first = segments[0]
     drawn = sampler.units(total)
+    steering = Steering(sampler.skeleton)
 
     def stream(number: Callable[[int], Any], truth: Callable[[int], bool]) -> Stream:
         def element(value: Any, i: int) -> Any:
             return truth(i) if isinstance(value, bool) else mpmath.mpf(number(i))
 
-        return Stream({k: tuple(element(v, i) for i, v in enumerate(value)) if isinstance(value, tuple) else value
-                       for k, value in drawn.values.items()}, total)
+        plain = {k: tuple(element(v, i) for i, v in enumerate(value)) if isinstance(value, tuple) else value
+                 for k, value in drawn.values.items()}
+        return steering.steered(Stream(plain, total), truth, rng)
 
     def few(_: int) -> int:
         return rng.choice(FEW)
@@ -120,7 +137,10 @@ def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random
         return rng.random() < 0.5
 
     yield "all elements 0 and nothing selected", stream(lambda i: 0, lambda i: False)
+    yield "all elements 0", stream(lambda i: 0, lambda i: True)
     yield "all elements equal", stream(lambda i: 2, lambda i: True)
+    if steering.conditions:
+        yield "nothing selected", stream(few, lambda i: False)
     yield "a dead prefix", stream(lambda i: 0 if i < first else few(i), lambda i: i >= first)
     yield "few different numbers", stream(few, coin)
 

@@ -30,6 +30,7 @@ from redfuser.ir import (
     walk,
 )
 from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.ops import PIVOT
 
 Interval = Any
 """An `mpmath.iv` number: a closed interval, infinite where nothing is known."""
@@ -193,8 +194,10 @@ def _hull(a: Interval, b: Interval) -> Interval:
 def _reduced(monoid: str, body: Interval) -> Interval:
     """Of at least one element."""
     low, high = ends(body)
-    if monoid in ("max", "min", "first"):
+    if monoid in ("max", "min"):
         return body
+    if monoid == PIVOT:
+        return _hull(body, interval(0, 0))  # 0 where no element gave one
     if monoid == "sum":
         return interval(low if low >= 0 else "-inf", high if high <= 0 else "inf")
     if monoid == "prod" and low >= 0:

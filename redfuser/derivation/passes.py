@@ -103,7 +103,7 @@ def _merge_restated(model: Model, sweep: Sweep, name: str) -> None:
     monoid, body = model.restated[name]
     for k in sweep.accumulators:
         a = model.accumulators[k]
-        plain = k not in sweep.corrections and k not in mentioned(model.results[name])
+        plain = k not in sweep.corrections and k not in model.behind(name)
         if plain and (a.monoid, a.body) == (monoid, body):
             for j, e in sweep.corrections.items():
                 sweep.corrections[j] = substitute(e, {a.ref: Old(name)})
@@ -134,6 +134,8 @@ def _register_dependencies(model: Model, plan: Plan) -> None:
 def _try(search: Search, model: Model, sweep: Sweep, stage: Stage,
          goals: list[str]) -> tuple[StageReport | None, list[str]]:
     """Corrections for the accumulators `goals` of a stage, or for others it can do with: those that join the sweep."""
+    if stage.name in search.late and not nothing_to_correct(model, sweep, goals):
+        return _report_late(model, sweep, stage, search.late[stage.name]), goals
     if search.replay is not None:
         return _try_again(search, search.replay, model, sweep, stage, goals)
     final = frozenset(model.results) - frozenset(sweep.changing)
@@ -205,6 +207,16 @@ def _report_crossed(model: Model, stage: Stage, crossed: list[str]) -> StageRepo
     reason = f"{stage.monoid} of {model.skeleton.readable(stage.body)} reads {' and '.join(crossed)} of other rows"
     hint = "One pass is searched for where every row reads its own results"
     return StageReport(stage.name, reason, hint, "", model.skeleton.cascade)
+
+
+def _report_late(model: Model, sweep: Sweep, stage: Stage, why: str) -> StageReport:
+    """Why a stage waits that could be corrected wherever it has a value."""
+    bodies = [model.accumulators[k].body for k in model.stage_accumulators[stage.name]]
+    values = sorted(frozenset[str]().union(*map(mentioned, bodies)) & set(sweep.changing))
+    reason = (f"{stage.monoid} of {model.skeleton.readable(stage.body)} can be corrected while {' and '.join(values)} "
+              f"changes, but then it is not right everywhere ({why})")
+    return StageReport(stage.name, reason, "Where every quotient has a divisor other than 0, that form would do", "",
+                       model.skeleton.cascade)
 
 
 def _report(model: Model, sweep: Sweep, stage: Stage, refusal: Refusal, ranks: Ranks | None) -> StageReport:

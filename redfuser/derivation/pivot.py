@@ -1,22 +1,30 @@
-"""Keep numbers small: accumulate data shifted by a pivot, the first element of the stream.
+"""Keep numbers small: accumulate data shifted by a pivot, the element of the stream nearest to zero.
 
 Where a value b of the data's location (a mean, a weighted mean) is subtracted from the data x, S/N and x - b lose
-digits when the data sit far from zero. Let p be the first element. Then x - b = (x - p) - b', where b' is the same
+digits when the data sit far from zero. Let p be any number. Then x - b = (x - p) - b', where b' is the same
 formula b computed from shifted data, because a location moves with the data: b(x + c) = b(x) + c for every c. That
 property is tested numerically in high precision (never read off a name), and the certificate checks the result.
+
+Where the data are scaled by something free of the stream, x/f - b is (x - b f)/f: b f is a location of x. Other results
+that b or a reduction of it reads (f) count as fixed numbers then.
 
 The data may be any expression that reads inputs only (x, 0.5 x, x + y). It is a unit for the algebra: were it looked
 into, sum (0.5 x - b)^2 would be expanded into raw sums of squares, which cancel.
 
-The rewritten cascade has a stage `first` for the pivot, a producer for the shifted data, and shifted twins of the
+p is the live finite element of least magnitude: all data far from zero lie near it, and it is never far from zero when
+some are not. So the sum of |x - p| is at most twice that of |x|, whatever the data are: an outlier makes a bad pivot
+only where everything is one. Its weight counts as well: elements of weight 0 are not live.
+
+The rewritten cascade has a stage of the monoid `pivot`, a producer for the shifted data, and shifted twins of the
 reductions that b reads. p changes in a merge, so it is telescoped like any dependency.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from redfuser.derivation.accumulate import Location, Model
@@ -24,8 +32,10 @@ from redfuser.derivation.sample import Sampler, Stream, evaluate_results
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.ir import (
     OPS,
+    POS_INF,
     Cascade,
     Cast,
+    Const,
     Expr,
     Let,
     Load,
@@ -43,18 +53,23 @@ from redfuser.ir import (
     walk,
     with_children,
 )
-from redfuser.rules.real import Parts, RealEvaluator, Undefined, difference, precision
+from redfuser.ir.ops import PIVOT
+from redfuser.rules.real import RealEvaluator, Undefined, precision
 
 DIGITS = 40
 EQUAL = 1e-25
 
 
+Difference = tuple[Expr, Expr]
+"""(a, b) of a - b: scaled data, and a value free of the stream."""
+
+
 @dataclass
 class Shift:
-    """Shifted data: their expression, the pivot, the producer of the shifted data, and b -> b'.
+    """Shifted data: their expression, the pivot, the producer of the shifted data, and location -> shifted location.
 
-    twins   reduction that b reads -> the same reduction of shifted data
-    moving  values m that move with the data like b does: x - m stays what it is
+    twins   reduction that a location reads -> the same reduction of shifted data
+    moving  differences that stay what they are when the data move, with the location of the data in each
     """
 
     data: Expr
@@ -62,13 +77,13 @@ class Shift:
     shifted: Ref
     locations: dict[Expr, Expr] = field(default_factory=dict)
     twins: dict[str, str] = field(default_factory=dict)
-    moving: set[Expr] = field(default_factory=set)
+    moving: dict[Difference, Expr] = field(default_factory=dict)
 
     def replace_data(self, e: Expr, by: Expr) -> Expr:
         """`e` with the data replaced, except in differences that do not move."""
         if e == self.data:
             return by
-        if _stands_still(e, self.data, self.moving):
+        if not _moving(e, self.moving).isdisjoint(self.moving):
             return e
         return with_children(e, tuple(self.replace_data(c, by) for c in children(e)))
 
@@ -93,18 +108,29 @@ class Pivoted:
 
 def pivot(cascade: Cascade) -> Pivoted | None:
     """The cascade on shifted data; None when nothing would change: no location is subtracted from any data."""
-    candidates = _candidates(cascade)
     taken = {*(t.name for t in cascade.tensors), *(p.name for p in cascade.producers),
              *(r.name for r in cascade.reductions)}
-    shifts = [s for data, values in candidates.items() if (s := _shift(cascade, data, values, taken)) is not None]
-    if not shifts and all(isinstance(data, Load) for data in candidates):
+    shifts: list[Shift] = []
+    whole: set[Expr] = set()
+    pending = _candidates(cascade)
+    for data in sorted({d for found in pending.values() for d in found}, key=lambda d: -sum(1 for _ in walk(d))):
+        own = {pair: found[data] for pair, found in pending.items() if data in found}
+        shift = _shift(cascade, data, own, taken) if own else None
+        if shift is not None:
+            shifts.append(shift)
+        for pair in own:
+            if shift is not None and pair in shift.moving:
+                whole.add(data)
+                del pending[pair]
+    whole |= {d for found in pending.values() for d in list(found)[:1]}
+    if not shifts and all(isinstance(data, Load) for data in whole):
         return None
     reductions: list[Reduction] = []
     for s in shifts:
-        finite = select(op("eq", s.data - s.data, 0), s.data, 0)  # an infinite pivot would spoil every element
+        live = s.data
         for c in _conditions(cascade, s.data):
-            finite = select(c, finite, 0)  # so would what is masked out: it may be anything
-        reductions.append(Reduction(s.pivot.name, "first", finite, s.pivot.axes))
+            live = select(c, live, POS_INF)  # what is masked out may be anything
+        reductions.append(Reduction(s.pivot.name, PIVOT, live, s.pivot.axes))
     for r in cascade.reductions:
         # a difference may round two elements to one: positions are found among the elements themselves
         body = r.body if has_parts(r.monoid) else _rewritten(r.body, shifts)
@@ -118,7 +144,7 @@ def pivot(cascade: Cascade) -> Pivoted | None:
     outs = tuple(replace(o, expr=_inlined(_rewritten(o.expr, shifts), shifts)) for o in cascade.outs)
     inner = replace(cascade, producers=(*cascade.producers, *producers), reductions=tuple(reductions), outs=())
     opaque = frozenset(s.shifted.name for s in shifts)
-    return Pivoted(inner, opaque, frozenset(candidates), replace(cascade, outs=outs), tuple(shifts))
+    return Pivoted(inner, opaque, frozenset(whole), replace(cascade, outs=outs), tuple(shifts))
 
 
 def _conditions(cascade: Cascade, data: Expr) -> list[Expr]:
@@ -157,26 +183,34 @@ def _difference(e: Expr) -> tuple[Expr, Expr] | None:
     return None
 
 
-def _differences(e: Expr, axis: str) -> Iterator[tuple[Expr, Expr]]:
-    """(x, b) of every difference x - b or b - x of data and a stream-free value that reads results."""
+def _differences(e: Expr, axis: str) -> Iterator[Difference]:
+    """(a, b) of every difference a - b or b - a of something along the stream and a stream-free value of results."""
     for part in filter(None, map(_difference, walk(e))):
-        for data, b in (part, part[::-1]):
-            if refs(b) and axis not in free_axes(b) and _is_data(data, axis):
-                yield data, b
+        for a, b in (part, part[::-1]):
+            if refs(b) and axis not in free_axes(b) and axis in free_axes(a):
+                yield a, b
 
 
-def _stands_still(e: Expr, data: Expr, moving: Set[Expr]) -> bool:
-    """Whether an expression is the difference of the data and a value that moves with them."""
-    a, b = _difference(e) or (None, None)
-    return (a == data and b in moving) or (b == data and a in moving)
+def _moving(e: Expr, differences: Mapping[Difference, Expr]) -> set[Difference]:
+    """The difference that an expression is, if it is among the given ones."""
+    found = _difference(e)
+    return set() if found is None else {found, found[::-1]} & differences.keys()
 
 
-def _reads(e: Expr, data: Expr, moving: Set[Expr]) -> frozenset[str]:
-    """Names that an expression reads outside of differences that stand still."""
-    if _stands_still(e, data, moving):
-        return frozenset()
-    own = frozenset((e.name,)) if isinstance(e, Ref) else frozenset[str]()
-    return own.union(*(_reads(c, data, moving) for c in children(e)))
+def _unscaled(a: Expr, b: Expr, axis: str) -> Iterator[Difference]:
+    """(x, b f) for all data x such that a = x/f, with f free of the stream."""
+    if _is_data(a, axis):
+        yield a, b
+    if not isinstance(a, Op):
+        return
+    if a.fn == "div" and axis not in free_axes(a.args[1]):
+        yield from _unscaled(a.args[0], b * a.args[1], axis)
+    if a.fn == "mul":
+        for x, k in (a.args, a.args[::-1]):
+            if isinstance(k, Const) and 0 < abs(k.value) < float("inf"):
+                yield from _unscaled(x, b / k, axis)
+            elif isinstance(k, Op) and k.fn == "div" and k.args[0] == Const(1) and axis not in free_axes(k):
+                yield from _unscaled(x, b * k.args[1], axis)
 
 
 def _is_data(e: Expr, axis: str) -> bool:
@@ -187,43 +221,43 @@ def _is_data(e: Expr, axis: str) -> bool:
             and any(isinstance(x, Load) for x in parts))
 
 
-def _candidates(cascade: Cascade) -> dict[Expr, set[Expr]]:
-    """Data -> the values that are subtracted from them."""
+def _candidates(cascade: Cascade) -> dict[Difference, dict[Expr, Expr]]:
+    """Difference -> data in it, and what is subtracted from these."""
     assert cascade.axis is not None
-    found: dict[Expr, set[Expr]] = {}
+    found: dict[Difference, dict[Expr, Expr]] = {}
     results = {r.name for r in cascade.reductions}
     for e in (*(r.body for r in cascade.reductions), *(o.expr for o in cascade.outs)):
-        for x, b in _differences(e, cascade.axis):
-            if refs(b) <= results:
-                found.setdefault(x, set()).add(b)
+        for a, b in _differences(e, cascade.axis):
+            forms = {x: value for x, value in _unscaled(a, b, cascade.axis) if refs(value) <= results}
+            if forms:
+                found[a, b] = forms
     return found
 
 
-def _shift(cascade: Cascade, data: Expr, values: set[Expr], taken: set[str]) -> Shift | None:
+def _shift(cascade: Cascade, data: Expr, values: Mapping[Difference, Expr], taken: set[str]) -> Shift | None:
     """The shift of data, with those of the values subtracted from them that were confirmed to be locations."""
-    movement = _Movement(cascade, data)
-    moving = {b for b in values if movement.is_location(b)}
-    moved = {r.name for r in cascade.reductions if movement.moves(Ref(r.name, r.axes))}
-    locations: dict[Expr, list[Reduction]] = {}
-    for b in sorted(moving, key=str):
-        read = [r for r in cascade.reductions if r.name in refs(b) & moved]
-        plain = not any(_reads(r.body, data, moving) & moved for r in read)
-        plain &= not any(has_parts(r.monoid) for r in read)
-        if plain and any(r.monoid == "sum" for r in read):
-            locations[b] = read
-    if not locations:
-        return None
     name = next(x.tensor for x in walk(data) if isinstance(x, Load))
     along = tuple(a.name for a in cascade.axes if a.name in free_axes(data))
     axes = tuple(a for a in along if a != cascade.axis)
-    shift = Shift(data, Ref(_fresh(f"{name}_pivot", taken), axes), Ref(_fresh(f"{name}_shifted", taken), along),
-                  moving=moving)
-    for b, read in locations.items():
-        for r in read:
+    shift = Shift(data, Ref(name, axes), Ref(name, along))
+    movement = _Movement(cascade, shift)
+    read: dict[Expr, list[Reduction]] = {}
+    while found := {pair: (b, moved) for pair, b in values.items()
+                    if pair not in shift.moving and (moved := movement.moved_by(b)) is not None}:
+        shift.moving |= {pair: b for pair, (b, _) in found.items()}
+        read |= dict(found.values())
+    read = {b: moved for b, moved in read.items() if any(r.monoid == "sum" for r in moved)}
+    if not read:
+        return None
+    shift.pivot = Ref(_fresh(f"{name}_pivot", taken), axes)
+    shift.shifted = Ref(_fresh(f"{name}_shifted", taken), along)
+    for b, moved in sorted(read.items(), key=lambda item: str(item[0])):
+        for r in moved:
             if r.name not in shift.twins:
                 shift.twins[r.name] = _fresh(f"{r.name}_shifted", taken)
+        names = {r.name for r in moved}
         twins: dict[Expr, Expr] = {x: Ref(shift.twins[x.name], x.axes) for x in walk(b)
-                                   if isinstance(x, Ref) and x.name in shift.twins}
+                                   if isinstance(x, Ref) and x.name in names}
         shift.locations[b] = substitute(b, twins)
     return shift
 
@@ -236,52 +270,76 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 
 class _Movement:
-    """How results move when data are shifted by a constant, measured on a random stream."""
+    """How values move when data are shifted by a constant in the reductions they read, measured on a random stream."""
 
-    def __init__(self, cascade: Cascade, data: Expr) -> None:
-        self.skeleton = Skeleton(cascade, whole=frozenset((data,)), fine=True)
-        self.data = data
+    def __init__(self, cascade: Cascade, shift: Shift) -> None:
+        self.cascade = cascade
+        self.skeleton = Skeleton(cascade, whole=frozenset((shift.data,)), fine=True)
+        self.shift = shift
         self.constant = 3
+        self.known: dict[bool, tuple[Stream, dict[str, Any]]] = {}
 
-    def is_location(self, b: Expr) -> bool:
-        """b(x + c) = b(x) + c."""
-        return self._moves_by(b, self.constant)
+    def moved_by(self, b: Expr) -> list[Reduction] | None:
+        """Reductions for which b(x + c) = b(x) + c when the data move in them and nowhere else; None if there are none.
 
-    def moves(self, r: Ref) -> bool:
-        """Whether a result depends on the location of the data."""
-        return not self._moves_by(r, 0)
+        All that b reads, or those among them that move in proportion to c.
+        """
+        reads = [r for r in self.cascade.reductions if r.name in refs(b) and not has_parts(r.monoid)
+                 and self._at(r.body, self.constant) != r.body]
+        if self._is_location(b, reads):
+            return reads
+        even = [r for r in reads if self._in_proportion(r)]
+        return even if len(even) < len(reads) and self._is_location(b, even) else None
 
-    def _moves_by(self, e: Expr, expected: int) -> bool:
-        import mpmath
+    def _at(self, body: Expr, constant: int) -> Expr:
+        """A body with its data shifted."""
+        return self.shift.replace_data(body, self.shift.data + constant)
 
-        unit = self.skeleton.unit(self.data).tensor
-        form = self.skeleton.abstract(e)
+    def _is_location(self, b: Expr, reads: Iterable[Reduction]) -> bool:
+        return bool(reads) and self._measured(lambda value: value(b, reads, self.constant) - value(b) - self.constant)
+
+    def _in_proportion(self, r: Reduction) -> bool:
+        """r(x + 2c) - r(x + c) = r(x + c) - r(x)."""
+        e, c = Ref(r.name, r.axes), self.constant
+        return self._measured(lambda value: value(e, (r,), 2 * c) - value(e, (r,), c) * 2 + value(e))
+
+    def _measured(self, zero: Callable[[Callable[..., Any]], Any]) -> bool:
+        """Whether something computed from values is 0 on a random stream."""
         with precision(DIGITS):
             for signed in (True, False):
                 try:
-                    stream = Sampler(self.skeleton, random.Random(unit), signed).units(5)
-                    moved = Stream({k: tuple(v + self.constant for v in values) if k == unit else values
-                                    for k, values in stream.values.items()}, stream.length)
-                    before, after = (self._value(form, s) for s in (stream, moved))
-                except Undefined:
+                    return bool(abs(zero(partial(self._value, self._stream(signed)))) < EQUAL)
+                except (Undefined, TypeError):  # TypeError: a truth value does not move
                     continue
-                if isinstance(after, Parts):
-                    return not expected and bool(difference(after, before) < EQUAL)
-                return bool(difference(after - before, mpmath.mpf(expected)) < EQUAL)
         return False
 
-    def _value(self, form: Expr, stream: Stream) -> Any:
-        return RealEvaluator(stream.lookup(evaluate_results(self.skeleton, stream)), stream.length)(form)
+    def _stream(self, signed: bool) -> tuple[Stream, dict[str, Any]]:
+        """A random stream and the results on it."""
+        if signed not in self.known:
+            unit = self.skeleton.unit(self.shift.data).tensor
+            stream = Sampler(self.skeleton, random.Random(unit), signed).units(5)
+            self.known[signed] = stream, evaluate_results(self.skeleton, stream)
+        return self.known[signed]
+
+    def _value(self, given: tuple[Stream, dict[str, Any]], e: Expr, reads: Iterable[Reduction] = (),
+               constant: int = 0) -> Any:
+        """A value with the data of some reductions shifted."""
+        stream, results = given
+        form = self.skeleton.abstract
+        evaluator = RealEvaluator(stream.lookup(results), stream.length)
+        moved = {r.name: evaluator.reduce(r.monoid, evaluator(form(self._at(r.body, constant)))) for r in reads}
+        return RealEvaluator(stream.lookup({**results, **moved}), stream.length)(form(e))
 
 
 def _rewritten(e: Expr, shifts: list[Shift]) -> Expr:
-    """x - b becomes (shifted x) - b', and b - x becomes -((shifted x) - b')."""
-    a, b = _difference(e) or (e, e)  # e - e is no difference of data and location
+    """x/f - b becomes ((shifted x) - (shifted b f))/f, and b - x/f the negative of that."""
+    found = _difference(e)
     for s in shifts:
-        if a == s.data and b in s.locations:
-            return s.shifted - s.locations[b]
-        if b == s.data and a in s.locations:
-            return -(s.shifted - s.locations[a])
+        for pair in sorted(_moving(e, s.moving), key=str):
+            if s.moving[pair] in s.locations:
+                a, _ = pair
+                moved = substitute(a, {s.data: s.shifted - s.locations[s.moving[pair]]})
+                return moved if pair == found else -moved
     return with_children(e, tuple(_rewritten(c, shifts) for c in children(e)))
 
 

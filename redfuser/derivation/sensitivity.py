@@ -17,9 +17,10 @@ from redfuser.derivation.differentiate import ZERO, derivative
 from redfuser.derivation.sample import Stream
 from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.ir import Expr, Load, Ref, walk
+from redfuser.ir.ops import PIVOT
 from redfuser.rules.real import RealEvaluator, Undefined
 
-DIFFERENTIABLE = frozenset({"sum", "prod", "max", "min", "first", "any", "all"})
+DIFFERENTIABLE = frozenset({"sum", "prod", "max", "min", PIVOT, "any", "all"})
 """Monoids whose derivative is known; that of `any` and `all` is 0."""
 
 
@@ -106,7 +107,7 @@ def _batch_weights(monoid: str, body: Array, value: Array) -> Any:
     if monoid in ("max", "min"):
         chosen = body.argmax(axis=-1) if monoid == "max" else body.argmin(axis=-1)
     else:
-        chosen = np.full(len(body), 0 if monoid == "first" else -1)
+        chosen = np.abs(body).argmin(axis=-1) if monoid == PIVOT else np.full(len(body), -1)
     return (np.arange(body.shape[1]) == chosen[:, None]) * 1.0
 
 
@@ -117,7 +118,7 @@ def _weights(evaluator: RealEvaluator, monoid: str, body: Sequence[Any], value: 
         if 0 in body:
             raise Undefined("derivative of a product that is 0")
         return [value / b for b in body]
-    chosen = list(body).index(value) if monoid in ("max", "min") else 0 if monoid == "first" else -1
+    chosen = list(body).index(value) if monoid in ("max", "min", PIVOT) and value in body else -1
     return [evaluator.mp.mpf(i == chosen) for i in range(len(body))]
 
 

@@ -6,7 +6,8 @@ is an advance from one state and one chunk, a merge an advance from two states.
 
 The empty state holds nothing and is decided before any arithmetic, so it is neutral bit for bit. Inside the loop an
 infinite running extremum is replaced by 0 where it is subtracted (nothing was seen, or only masked elements: then
-exp(-inf - 0) = 0), and a quotient with divisor 0 reads 0; the epilogue sees the raw values.
+exp(-inf - 0) = 0), and a quotient with divisor 0 reads 0; the epilogue sees the raw values. A pivot that no element
+gave is +inf in the state, where any other replaces it, and reads 0 everywhere.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from redfuser.derivation.state import Array, Chunk, ChunkEvaluator, State
 from redfuser.errors import ShapeError
 from redfuser.ir import MONOIDS, OPS, Expr, New, Old, Op, Ref, find_parts, op, refs, rewrite, select
 from redfuser.ir.interpret import Arrays, Evaluator, axis_sizes
+from redfuser.ir.ops import PIVOT, nearer_zero, read_pivot
 
 _NOTHING = {"max": float("-inf"), "min": float("inf")}
 
@@ -121,9 +123,11 @@ class Streamer:
         values: dict[str, Array] = {}
         for a in self.accumulators:
             self._define_dependencies(ev, "new ")
-            value = self._combined(ev, a, len(states), chunk)
-            self._define(ev, f"new {a.name}", a.name, _as_float(value, dtype))
+            value = _as_float(self._combined(ev, a, states, chunk), dtype)
+            self._define(ev, f"new {a.name}", a.name, value)
             values[a.name] = _frozen(ev.values[f"new {a.name}"][1])
+            if a.monoid == PIVOT:
+                self._define(ev, f"new {a.name}", a.name, read_pivot(value))
         return State(values, inputs, sizes, length, start)
 
     def _define(self, ev: Evaluator, key: str, name: str, value: Any) -> None:
@@ -132,10 +136,14 @@ class Streamer:
         array = np.asarray(value)
         ev.define(key, axes, ev.align(array, axes) if array.ndim == len(axes) != len(ev.order) else array)
 
+    def _read(self, name: str, value: Any) -> Any:
+        """A value of the state as expressions read it."""
+        return read_pivot(value) if self.monoids.get(name) == PIVOT else value
+
     def _define_old(self, ev: Evaluator, prefix: str, state: State) -> None:
         """Accumulators and dependencies of a state."""
         for name, value in state.values.items():
-            self._define(ev, prefix + name, name, value)
+            self._define(ev, prefix + name, name, self._read(name, value))
         for name in self.final:
             ev.values[prefix + name] = ev.values[f"new {name}"]
         self._define_dependencies(ev, prefix)
@@ -150,15 +158,18 @@ class Streamer:
             if read <= ev.values.keys():
                 self._define(ev, prefix + d.name, d.name, ev(local))
 
-    def _combined(self, ev: Evaluator, a: Accumulator, states: int, chunk: Chunk | None) -> Any:
+    def _combined(self, ev: Evaluator, a: Accumulator, states: Sequence[State], chunk: Chunk | None) -> Any:
         """The corrected old values and the reduction of the chunk, combined in stream order."""
         monoid = find_parts(a.monoid)
-        corrected = [self._correction(a, f"old{j} ") for j in range(states)]
-        found = [ev(e) if monoid is None else ev.structured(e, monoid) for e in corrected]
+        if a.monoid == PIVOT:
+            found = [ev.align(np.asarray(state.values[a.name]), a.axes) for state in states]
+        else:
+            corrected = [self._correction(a, f"old{j} ") for j in range(len(states))]
+            found = [ev(e) if monoid is None else ev.structured(e, monoid) for e in corrected]
         if chunk is not None:
             assert self.fused.cascade.axis is not None
             found.append(ev.reduce(a.monoid, self.fused.cascade.axis, self._at_new(a.body)))
-        return found[0] if a.monoid == "first" else reduce(partial(_combine, a.monoid), found)
+        return reduce(partial(_combine, a.monoid), found)
 
     def _correction(self, a: Accumulator, prefix: str) -> Expr:
         """The corrected value of an accumulator of an old state."""
@@ -201,13 +212,15 @@ class Streamer:
                        dtype.type)
         define_producers(self.fused, ev, with_stream=False)
         for name, value in (*self.final.items(), *state.values.items()):
-            self._define(ev, f"new {name}", name, value)
+            self._define(ev, f"new {name}", name, self._read(name, value))
         return ev
 
 
 def _combine(monoid: str, a: Any, b: Any) -> Any:
     """Two partial results in one, `a` the earlier."""
     with np.errstate(all="ignore"):
+        if monoid == PIVOT:
+            return nearer_zero(a, b)
         parts = find_parts(monoid)
         return OPS[MONOIDS[monoid].combine].numpy(a, b) if parts is None else parts.combined(*np.broadcast_arrays(a, b))
 
@@ -257,7 +270,8 @@ def finalize(fused: FusedCascade, values: Mapping[str, Array], inputs: Arrays, s
     ev = Evaluator([a.name for a in c.axes], sizes, inputs, c.tensors, dtype)
     define_producers(fused, ev, with_stream=False)
     for a in fused.accumulators:
-        ev.define(a.name, a.axes, ev.align(np.asarray(values[a.name]), a.axes))
+        value = np.asarray(values[a.name])
+        ev.define(a.name, a.axes, ev.align(read_pivot(value) if a.monoid == PIVOT else value, a.axes))
     for d in fused.dependencies:
         ev.define(d.name, d.axes, ev(d.expr))
     state = [*(a.name for a in fused.accumulators), *(d.name for d in fused.dependencies)]
@@ -313,8 +327,7 @@ def empty_state(streamer: Streamer, arrays: Arrays, sizes: Mapping[str, int]) ->
         if monoid is not None:
             values[a.name] = monoid.nothing(shape, dtype)
             continue
-        nothing = 0.0 if a.monoid == "first" else MONOIDS[a.monoid].identity  # any pivot will do
-        values[a.name] = np.full(shape, nothing, dtype)
+        values[a.name] = np.full(shape, MONOIDS[a.monoid].identity, dtype)
     return State(values, {k: np.asarray(arrays[k]) for k in stream_free(streamer.fused)}, sizes)
 
 

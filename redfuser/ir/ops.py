@@ -74,18 +74,36 @@ COSTLY = frozenset({"exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sin
 """Transcendental operations: worth computing once and keeping."""
 
 
-def _first(value: Any, axis: int, keepdims: bool) -> Any:
-    """The element at position 0, in the calling form of a NumPy reduction."""
-    kept = np.take(value, [0], axis)
+def _least(value: Any, axis: int, keepdims: bool) -> Any:
+    """The finite element of least magnitude, +inf where there is none, in the calling form of a NumPy reduction."""
+    size = np.abs(value)
+    if np.asarray(value).dtype.kind == "f":
+        finite = size < np.inf
+        size, value = np.where(finite, size, np.inf), np.where(finite, value, np.inf)
+    kept = np.take_along_axis(value, np.argmin(size, axis=axis, keepdims=True), axis)
     return kept if keepdims else kept.squeeze(axis)
+
+
+def nearer_zero(a: Any, b: Any) -> Any:
+    """The combination of two pivots: that of smaller magnitude, the left one of two equal."""
+    return np.where(np.abs(b) < np.abs(a), b, a)
+
+
+def read_pivot(value: Any) -> Any:
+    """A pivot as it is subtracted: 0 where no element gave one."""
+    return np.where(np.isinf(value), 0, value) if np.asarray(value).dtype.kind == "f" else value
+
+
+PIVOT = "pivot"
+"""The monoid of numbers that data are shifted by."""
 
 
 @dataclass(frozen=True)
 class Monoid:
     """A reduction operator: an associative `combine` with its neutral element `identity`.
 
-    All are commutative but `first`, which keeps the left operand unless that is empty; it has no scalar operation and
-    no neutral number, so every level treats its empty state explicitly.
+    `pivot` is the finite element of least magnitude (of x and -x the earlier). It has no scalar operation. Results do
+    not depend on the value of a pivot, only their rounding does: a kernel takes the least of a few elements.
     """
 
     name: str
@@ -103,7 +121,7 @@ MONOIDS: dict[str, Monoid] = {
         Monoid("min", float("inf"), "min", np.minimum.reduce),
         Monoid("any", 0.0, "or", np.logical_or.reduce),
         Monoid("all", 1.0, "and", np.logical_and.reduce),
-        Monoid("first", float("nan"), "first", _first),
+        Monoid(PIVOT, float("inf"), PIVOT, _least),
     )
 }
 """Monoid name -> facts. -inf is the true identity of max: it never becomes a finite sentinel."""

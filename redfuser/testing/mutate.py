@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from redfuser.derivation import FusedCascade
 from redfuser.ir import Expr, New, Old, Op, children, with_children
+from redfuser.ir.ops import PIVOT
 
-_OTHER_MONOID = {"sum": "max", "prod": "sum", "max": "min", "min": "max", "any": "all", "all": "any", "first": "max"}
+_OTHER_MONOID = {"sum": "max", "prod": "sum", "max": "min", "min": "max", "any": "all", "all": "any", PIVOT: "max"}
 _OTHER_ORDER = {"argmax": "argmin", "argmin": "argmax", "topk": "bottomk", "bottomk": "topk"}
 _DROPS = {"add": "term", "sub": "term", "mul": "factor", "div": "divisor", "select": "guard", "exp": "exponential",
           "neg": "sign"}

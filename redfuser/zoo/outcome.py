@@ -12,6 +12,7 @@ from typing import Any
 
 from redfuser.derivation import FusedCascade, Verdict, derive_cascade
 from redfuser.derivation.fusion import COUNT
+from redfuser.ir.ops import PIVOT
 from redfuser.zoo.data import contract_error
 from redfuser.zoo.entry import Entry
 
@@ -75,7 +76,7 @@ class Outcome:
 
 def carried(fused: FusedCascade) -> int:
     """Number of accumulators, the count and pivots aside."""
-    return sum(a.name != COUNT and a.monoid != "first" for a in fused.accumulators)
+    return sum(a.name != COUNT and a.monoid != PIVOT for a in fused.accumulators)
 
 
 def examine(entry: Entry, *, prove: bool = False, data: bool = True) -> Outcome:

@@ -147,7 +147,7 @@ def pivoted_variance(dtype: str = "float32") -> FusedCascade:
     centred = (X - pivot) - Ref("mu", ROW)
     moved = Old("mu") - New("mu")
     accumulators = (
-        Accumulator("pivot", "first", X, ROW),
+        Accumulator("pivot", "pivot", X, ROW),
         Accumulator("T", "sum", X - pivot, ROW),
         COUNTER,
         Accumulator("M2", "sum", centred * centred, ROW),

@@ -72,9 +72,9 @@ def test_a_redundant_accumulator_is_dropped():
 def test_pivot_shifts_the_data_and_leaves_softmax_alone():
     fused = derived("layernorm").fused
     monoids = {a.name: a.monoid for a in fused.accumulators}
-    assert monoids["x_pivot"] == "first"
+    assert monoids["x_pivot"] == "pivot"
     assert "x_pivot" in str(fused.cascade.outs[0].expr)
-    assert "first" not in {a.monoid for a in derived("softmax").fused.accumulators}
+    assert "pivot" not in {a.monoid for a in derived("softmax").fused.accumulators}
 
 
 @pytest.mark.parametrize("name", ["softmax", "attention"])

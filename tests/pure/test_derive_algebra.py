@@ -32,7 +32,7 @@ def derived(name, *without, pivot=True):
 
 
 def accumulators(d):
-    return [a.name for a in d.fused.accumulators if a.monoid != "first" and not a.name.startswith("count")]
+    return [a.name for a in d.fused.accumulators if a.monoid != "pivot" and not a.name.startswith("count")]
 
 
 NEEDED = [
@@ -81,7 +81,7 @@ def test_the_mean_of_a_mask_is_centred_and_shifted():
     assert str(fused.correction("sum2")) == (
         "sum2_old + sum1_old * (x_pivot_old - x_pivot_new + (d1_old - d1_new))"
         " * (x_pivot_old - x_pivot_new + (d1_old - d1_new))")
-    pivot = next(a for a in fused.accumulators if a.monoid == "first")
+    pivot = next(a for a in fused.accumulators if a.monoid == "pivot")
     assert str(pivot.body).startswith("select(m[i,n], ")
     assert len(accumulators(derived("masked_layernorm", "solve-masked-mean"))) == 3  # with the difference that is 0
 

@@ -1,0 +1,240 @@
+"""Results that read a quotient only where they select: undefined with its divisor, but only if something is selected.
+
+The sum of where(c, (a/l)*x, 0) is a/l times the sum of where(c, x, 0) over the reals. With l = 0 and nothing selected
+the definition gives 0 and the product 0 * NaN; with l = 0 and something selected the definition is undefined, and a
+loop in which a/l reads 0 gives a number. So the epilogue asks whether anything was selected: of the mass l, where that
+is a positive sum over what is selected, else of one more accumulator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TypeGuard
+
+from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade
+from redfuser.derivation.streaming import guarded
+from redfuser.ir import (
+    Cast,
+    Const,
+    Expr,
+    New,
+    Old,
+    Op,
+    Reduction,
+    Ref,
+    Size,
+    Tuple,
+    children,
+    free_axes,
+    op,
+    refs,
+    rename_axes,
+    rewrite,
+    select,
+    walk,
+)
+from redfuser.ir.ops import OPS
+
+
+def mark_unselected(fused: FusedCascade) -> FusedCascade:
+    """The fused cascade whose epilogue tells a quotient that nothing reads from one that is undefined."""
+    marking = _Marking(fused)
+    epilogue = tuple((name, marking.result(name, e)) for name, e in fused.epilogue)
+    if epilogue == fused.epilogue:
+        return fused
+    first = (*fused.passes[0], *(a.name for a in marking.added))
+    return replace(fused, accumulators=(*marking.added, *fused.accumulators), epilogue=epilogue,
+                   passes=(first, *fused.passes[1:]))
+
+
+@dataclass
+class _Marking:
+    """`plain`: result -> its expression over the final state; `bad`: result -> when it has no value though that has;
+    `added`: further accumulators."""
+
+    fused: FusedCascade
+    plain: dict[str, Expr] = field(default_factory=dict)
+    bad: dict[str, Expr] = field(default_factory=dict)
+    added: list[Accumulator] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.stages = {r.name: r for r in self.fused.cascade.reductions}
+        self.producers = {p.name: p for p in self.fused.cascade.producers}
+        self.axis = self.fused.cascade.axis
+
+    def result(self, name: str, e: Expr) -> Expr:
+        """The marked epilogue of a result."""
+        stage = self.stages[name]
+        self.plain[name] = e
+        if isinstance(e, Tuple):  # a position is one whatever the numbers are
+            return Tuple((self._marked(stage, e.args[0]), *e.args[1:]))
+        return self._marked(stage, e) if stage.monoid in _PLAIN else e
+
+    def _marked(self, stage: Reduction, e: Expr) -> Expr:
+        read: dict[Expr, list[Expr]] = {}
+        always: list[Expr] = []
+        for q, conditions in self._quotients(self._written_out(stage.body), ()):
+            if not self._is_of_row(q):
+                return e
+            if conditions:
+                read.setdefault(reduce(_both, conditions), []).append(q)
+            else:
+                always.append(q)
+        if not read or any(map(self._mentions, read)):
+            return e
+        found = [q for qs in read.values() for q in qs if q not in always]
+        if not found:
+            return e
+        chosen = reduce(_either, read)
+        defined = reduce(_both, dict.fromkeys(x for q in found for x in self._defined(q)))
+        mass = self._mass(found, chosen)
+        some = self._selected(chosen, stage) if mass is None else op("ne", mass, 0)
+        harmless = guarded(e, {})
+        if always:
+            harmless = select(reduce(_both, dict.fromkeys(x for q in always for x in self._defined(q))), harmless, e)
+        if mass is not None and all(self._is_only(q, mass) for q in found):
+            return e if harmless == e else select(some, e, harmless)
+        undefined = op("and", op("not", defined), some)
+        self.bad[stage.name] = undefined
+        if not self._reads_dependencies(e):  # then e itself has no value where a quotient has none
+            return e if harmless == e else select(_either(defined, some), e, harmless)
+        outside = e if harmless == e else select(defined, e, harmless)
+        return select(op("and", undefined, _is_finite(harmless)), Const(math.nan), outside)
+
+    def _defined(self, q: Expr) -> Iterator[Expr]:
+        """When a quotient has a value at the end."""
+        for name in sorted(refs(q)):
+            if name in self.bad:
+                yield op("not", self.bad[name])
+        yield _is_finite(self._final(q))
+
+    def _is_of_row(self, q: Expr) -> bool:
+        """Whether a quotient reads earlier results of its own row alone."""
+        return all(x.name in self.plain and not isinstance(self.plain[x.name], Tuple)
+                   and x.axes == self.stages[x.name].axes
+                   for x in walk(q) if isinstance(x, Ref) and x.name in self.stages)
+
+    def _reads_dependencies(self, e: Expr) -> bool:
+        """Whether accumulators in `e` read a dependency: inside the loop its quotients read 0."""
+        bodies = {a.name: a.body for a in self.fused.accumulators}
+        dependencies = {d.name for d in self.fused.dependencies}
+        names = refs(e)
+        while inner := frozenset[str]().union(*(refs(bodies[n]) for n in names if n in bodies)) - names:
+            names |= inner
+        return bool(names & dependencies)
+
+    def _written_out(self, e: Expr) -> Expr:
+        """`e` with the producers replaced that read results."""
+
+        def definition(x: Expr) -> Expr | None:
+            if not isinstance(x, Ref) or x.name not in self.producers or not self._mentions(x):
+                return None
+            p = self.producers[x.name]
+            return self._written_out(rename_axes(p.expr, dict(zip(p.axes, x.axes, strict=True))))
+
+        return rewrite(e, definition)
+
+    def _mentions(self, e: Expr) -> bool:
+        return any(n in self.stages or (n in self.producers and self._mentions(self.producers[n].expr))
+                   for n in refs(e))
+
+    def _quotients(self, e: Expr, conditions: tuple[Expr, ...]) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
+        """Quotients by results that are free of the stream, and the conditions under which they are read."""
+        if isinstance(e, (Old, New)) or (isinstance(e, Op) and OPS[e.fn].kind == "compare"):  # false of a NaN
+            return
+        if self.axis not in free_axes(e):
+            if any(map(self._divides, walk(e))):
+                yield e, conditions
+        elif isinstance(e, Op) and e.fn == "select":
+            c, yes, no = e.args
+            yield from self._quotients(c, conditions)
+            yield from self._quotients(yes, (*conditions, c))
+            yield from self._quotients(no, (*conditions, op("not", c)))
+        elif self._divides(e) and self.axis not in free_axes(e.args[1]):
+            yield from self._quotients(e.args[0], conditions)
+            yield op("div", 1.0, e.args[1]), conditions
+        else:
+            for x in children(e):
+                yield from self._quotients(x, conditions)
+
+    def _divides(self, e: Expr) -> TypeGuard[Op]:
+        return isinstance(e, Op) and e.fn == "div" and self._mentions(e.args[1])
+
+    def _final(self, q: Expr) -> Expr:
+        """A quotient over the final state."""
+
+        def final(x: Expr) -> Expr | None:
+            if isinstance(x, Size) and x.axis == self.axis:
+                return Ref(self._accumulator(COUNT, "sum", Const(1.0), ()))
+            return self.plain[x.name] if isinstance(x, Ref) and x.name in self.stages else None
+
+        return rewrite(q, final)
+
+    def _mass(self, quotients: list[Expr], chosen: Expr) -> Expr | None:
+        """A divisor that is 0 exactly when nothing is selected."""
+        for x in (x for q in quotients for x in walk(q)):
+            if self._divides(x) and isinstance(x.args[1], Ref):
+                stage = self.stages.get(x.args[1].name)
+                if stage is not None and _is_mass(stage, chosen):
+                    return self.plain[stage.name]
+        return None
+
+    def _is_only(self, q: Expr, mass: Expr) -> bool:
+        """Whether a quotient has a value unless its mass is 0: every divisor is that mass, everything read is sound."""
+        return not refs(q) & self.bad.keys() and all(
+            isinstance(x.args[1], Ref) and self.plain.get(x.args[1].name) == mass for x in walk(q) if self._divides(x))
+
+    def _selected(self, chosen: Expr, stage: Reduction) -> Expr:
+        """Whether anything is selected."""
+        if self.axis not in free_axes(chosen):
+            return chosen
+        order = [*stage.axes, *(a.name for a in self.fused.cascade.axes)]
+        kept = tuple(sorted(free_axes(chosen) - {self.axis}, key=order.index))
+        return Ref(self._accumulator("selected", "any", chosen, kept), kept)
+
+    def _accumulator(self, stem: str, monoid: str, body: Expr, axes: tuple[str, ...]) -> str:
+        """The name of an accumulator with this body, which is added where there is none."""
+        first = self.fused.passes[0]
+        for a in (*self.added, *(a for a in self.fused.accumulators if a.name in first)):
+            if (a.monoid, a.body, a.axes) == (monoid, body, axes):
+                return a.name
+        taken = {*self.stages, *self.producers, *(t.name for t in self.fused.cascade.tensors),
+                 *(x.name for x in (*self.fused.accumulators, *self.fused.dependencies, *self.added))}
+        name, k = stem, 1
+        while name in taken:
+            k += 1
+            name = f"{stem}_{k}"
+        self.added.append(Accumulator(name, monoid, body, axes))
+        return name
+
+
+_PLAIN = frozenset({"sum", "prod", "max", "min"})
+
+
+def _both(a: Expr, b: Expr) -> Expr:
+    return op("and", a, b)
+
+
+def _either(a: Expr, b: Expr) -> Expr:
+    return a if a == b else op("or", a, b)
+
+
+def _is_finite(e: Expr) -> Expr:
+    return op("lt", op("abs", e), math.inf)
+
+
+def _is_mass(stage: Reduction, chosen: Expr) -> bool:
+    """Whether a sum is 0 exactly when nothing is selected: of something positive over what is."""
+    e = stage.body
+    if stage.monoid != "sum":
+        return False
+    if isinstance(e, Cast):
+        return e.body == chosen
+    if not isinstance(e, Op) or e.fn != "select" or e.args[0] != chosen:
+        return False
+    _, yes, no = e.args
+    positive = (isinstance(yes, Const) and yes.value > 0) or (isinstance(yes, Op) and yes.fn == "exp")
+    return positive and isinstance(no, Const) and no.value == 0
