@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from redfuser.codegen.kinds import as_number
-from redfuser.codegen.levels import PIVOT, PIVOTS, SHIFTS, Level, identity, nearer_zero, read_pivot, sampled
+from redfuser.codegen.levels import PIVOTS, SHIFTS, Level, identity, nearer_zero, read_pivot, sampled
 from redfuser.codegen.lower import Env, Space, is_truth, lower
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, Fold, For, If, Insert, LetInt, LetScalar, Put, Red, Set, Stmt, Sweep
@@ -50,6 +50,7 @@ from redfuser.ir import (
     select,
     walk,
 )
+from redfuser.ir.ops import PIVOT
 
 
 @dataclass

@@ -12,7 +12,6 @@ from dataclasses import replace
 from redfuser.codegen.indexing import LANE_PAD, ceil_div, product, typed, unravel_sizes
 from redfuser.codegen.kinds import as_number
 from redfuser.codegen.levels import (
-    PIVOT,
     PIVOTS,
     SHIFTS,
     Level,
@@ -57,6 +56,7 @@ from redfuser.ir import (
     select,
     walk,
 )
+from redfuser.ir.ops import PIVOT
 
 
 def build_columns(space: Space, flat: Flat, decisions: ColumnDecisions) -> Phase:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from redfuser.codegen.indexing import ceil_div
-from redfuser.codegen.levels import PIVOT, state_dtype
+from redfuser.codegen.levels import state_dtype
 from redfuser.codegen.lower import Space
 from redfuser.codegen.merge import Merge
 from redfuser.codegen.names import Names
@@ -20,6 +20,7 @@ from redfuser.codegen.row_phase import RowPhase
 from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.flatten import Flat
 from redfuser.ir import Const, Expr, op
+from redfuser.ir.ops import PIVOT
 
 
 def build_split(space: Space, flat: Flat, when: Expr, workspace: Names) -> tuple[list[Phase], list[Buf]]:

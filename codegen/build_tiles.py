@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from redfuser.codegen.indexing import LANE_PAD
-from redfuser.codegen.levels import PIVOT, Level, levels_of
+from redfuser.codegen.levels import Level, levels_of
 from redfuser.codegen.lower import Space
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, LetInt, MatMul, Phase, Put, Stmt, Sweep
@@ -35,6 +35,7 @@ from redfuser.extract.decisions import TileDecisions
 from redfuser.extract.plan_tiles import BLOCK, PANELS, PLACE
 from redfuser.extract.roles import Contraction, VectorSum
 from redfuser.ir import Const, Expr, Let, Out, Var, op
+from redfuser.ir.ops import PIVOT
 
 ROW, COLUMN, DEPTH = Var("i_"), Var("j_"), Var("k_")
 """Indices of a matrix product."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from redfuser.codegen.block import Row
 from redfuser.codegen.indexing import LANE_PAD, product, unravel_sizes
-from redfuser.codegen.levels import PIVOT, levels_of, state_dtype
+from redfuser.codegen.levels import levels_of, state_dtype
 from redfuser.codegen.lower import Env, Space
 from redfuser.codegen.merge import Merge
 from redfuser.codegen.names import Names
@@ -21,6 +21,7 @@ from redfuser.codegen.tile_place import TilePlace, chunks_of
 from redfuser.codegen.tile_state import TileState
 from redfuser.extract.decisions import TileDecisions
 from redfuser.ir import Const, Expr, op
+from redfuser.ir.ops import PIVOT
 
 
 class TileSplit:

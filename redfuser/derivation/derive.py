@@ -39,8 +39,8 @@ FEWEST_QUESTIONS = 24
 class Settings:
     """What a derivation may use and prefers.
 
-    late  result -> why it is computed in a pass of its own, by its definition: no form of it in an earlier pass gives
-          what the definition does where something is undefined or nothing is selected
+    late  results that are computed in a pass of their own, by their definition, and why: the form that was found in an
+          earlier pass is wrong somewhere (where something is undefined, or a part of the stream has nothing alive)
     """
 
     rules: RuleSet
@@ -164,7 +164,7 @@ def derive_cascade(cascade: Cascade, *, rules: RuleSet | None = None, allow: Ite
     RuleError
         when `allow` names an unknown group, or the result is wrong because a rule is.
     EngineError
-        when the result is wrong although every rule passes its own test.
+        when even the form that computes a result in a pass of its own is wrong.
     """
     return derive_with(cascade, replace(settings_for(rules, allow, limits, pivot), taste=taste))
 
@@ -179,10 +179,11 @@ def derive_with(cascade: Cascade, settings: Settings) -> Derivation:
         certificate = certify(fused, rounding=not settings.allowed)
         if not certificate.refuted:
             break
-        late = certificate.at_limit
-        if not late or late in dict(settings.late):
-            _blame(settings.rules, certificate)
-        settings = replace(settings, late=(*settings.late, (late, certificate.steps[0])))
+        late = tuple((n, certificate.steps[0]) for n in certificate.wrong if n not in dict(settings.late))
+        _check_own(settings.rules)
+        if not late:
+            raise EngineError(f"a derived form differs from its definition: {'; '.join(certificate.steps)}")
+        settings = replace(settings, late=settings.late + late)
         steps.clear()
     fused = replace(fused, conditions=tuple(assumed(cascade, a) for a in cascade.assumptions))
     return Derivation(cascade, _verdict(fused, plan), fused, tuple(plan.refused), certificate, tuple(steps),
@@ -249,14 +250,13 @@ def settings_for(rules: RuleSet | None = None, allow: Iterable[str] = (), limits
     return Settings(laws, allowed, limits, pivot)
 
 
-def _blame(rules: RuleSet, certificate: Certificate) -> None:
-    """Raise the error that names the unsound rule; rules of the caller are suspected first."""
+def _check_own(rules: RuleSet) -> None:
+    """Raise the error that names an unsound rule of the caller."""
     known = frozenset(default_rules)
-    for law in sorted(rules, key=lambda law: law in known):
-        check = check_rule(law)
-        if not check.ok:
+    for law in rules:
+        check = None if law in known else check_rule(law)
+        if check is not None and not check.ok:
             raise RuleError(f"the rule {law.name} ({law.law}) is wrong: its sides differ at {check.counterexample}")
-    raise EngineError(f"a derived form differs from its definition: {'; '.join(certificate.steps)}")
 
 
 def dependent_stages(cascade: Cascade) -> int:

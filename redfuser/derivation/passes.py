@@ -21,6 +21,10 @@ from redfuser.derivation.verdict import StageReport
 from redfuser.ir import Expr, New, Old, refs, rewrite, substitute, walk
 
 
+MOST_RECONSIDERATIONS = 2
+"""How often other accumulators are chosen for a stage: those chosen first may have the same fault."""
+
+
 @dataclass
 class Plan:
     """Sweeps in order, the refused stages, and the pass in which each result and dependency becomes final."""
@@ -176,12 +180,16 @@ def _with_others(search: Search, model: Model, sweep: Sweep, stage: Stage, goals
     """Other accumulators for a stage, for which there are corrections."""
     start = len(search.steps)
     with model.on_trial() as keep:
-        others = reconsider(search, model, stage, goals)
-        if others is not None:
+        refused = list(goals)
+        for _ in range(MOST_RECONSIDERATIONS):
+            others = reconsider(search, model, stage, refused)
+            if others is None:
+                break
             others = [k for k in others if k not in sweep.accumulators]
             if _search(search, model, sweep, stage, others) is None:
                 keep()
                 return others
+            refused += others
     for step in search.steps[start:]:
         step.reached = 0
     return None

@@ -24,7 +24,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
+from math import inf
 from typing import Any
 
 from redfuser.derivation.accumulate import Location, Model
@@ -155,21 +157,44 @@ def _conditions(cascade: Cascade, data: Expr) -> list[Expr]:
         if None in places:
             return []
         found += [c for c in places if c is not None and c not in found]
-    return [c for c in found if not refs(c)]
+    return found
 
 
 def _places(e: Expr, data: Expr, condition: Expr | None) -> Iterator[Expr | None]:
-    """The innermost condition of every occurrence of the data."""
+    """The condition under which every occurrence of the data matters: that of selections, and weights other than 0."""
     if e == data:
         yield condition
     elif isinstance(e, Op) and e.fn == "select":
         c, chosen, other = e.args
         yield from _places(c, data, condition)
-        yield from _places(chosen, data, c)
-        yield from _places(other, data, op("not", c))
+        yield from _places(chosen, data, _both(condition, c))
+        yield from _places(other, data, _both(condition, op("not", c)))
+    elif isinstance(e, Op) and e.fn == "mul":
+        factors = list(_factors(e))
+        for weight in factors:
+            if free_axes(weight) and not refs(weight) and data not in walk(weight):
+                condition = _both(condition, op("ne", weight, 0))
+        for x in factors:
+            yield from _places(x, data, condition)
     else:
         for x in children(e):
             yield from _places(x, data, condition)
+
+
+def _both(a: Expr | None, b: Expr) -> Expr | None:
+    """Both conditions; those that read results are not known when the pivot is chosen."""
+    if refs(b):
+        return a
+    return b if a is None else op("and", a, b)
+
+
+def _factors(e: Expr) -> Iterator[Expr]:
+    """The factors of a product."""
+    if isinstance(e, Op) and e.fn == "mul":
+        for x in e.args:
+            yield from _factors(x)
+    else:
+        yield e
 
 
 def _difference(e: Expr) -> tuple[Expr, Expr] | None:
@@ -207,10 +232,20 @@ def _unscaled(a: Expr, b: Expr, axis: str) -> Iterator[Difference]:
         yield from _unscaled(a.args[0], b * a.args[1], axis)
     if a.fn == "mul":
         for x, k in (a.args, a.args[::-1]):
-            if isinstance(k, Const) and 0 < abs(k.value) < float("inf"):
-                yield from _unscaled(x, b / k, axis)
+            if isinstance(k, Const) and 0 < abs(float(k.value)) < inf:
+                yield from _unscaled(x, _divided(b, k), axis)
             elif isinstance(k, Op) and k.fn == "div" and k.args[0] == Const(1) and axis not in free_axes(k):
                 yield from _unscaled(x, b * k.args[1], axis)
+
+
+def _divided(b: Expr, k: Const) -> Expr:
+    """b/k; a number that b has as a factor is divided at once."""
+    if isinstance(b, Op) and b.fn == "mul":
+        for number, rest in (b.args, b.args[::-1]):
+            if isinstance(number, Const):
+                ratio = Fraction(number.value) / Fraction(k.value)
+                return rest if ratio == 1 else Const(ratio) * rest
+    return b / k
 
 
 def _is_data(e: Expr, axis: str) -> bool:
@@ -282,14 +317,13 @@ class _Movement:
     def moved_by(self, b: Expr) -> list[Reduction] | None:
         """Reductions for which b(x + c) = b(x) + c when the data move in them and nowhere else; None if there are none.
 
-        All that b reads, or those among them that move in proportion to c.
+        All that b reads, or those among them that move in proportion to c, or the sums among these.
         """
         reads = [r for r in self.cascade.reductions if r.name in refs(b) and not has_parts(r.monoid)
                  and self._at(r.body, self.constant) != r.body]
-        if self._is_location(b, reads):
-            return reads
         even = [r for r in reads if self._in_proportion(r)]
-        return even if len(even) < len(reads) and self._is_location(b, even) else None
+        sums = [r for r in even if r.monoid == "sum"]
+        return next((found for found in (reads, even, sums) if self._is_location(b, found)), None)
 
     def _at(self, body: Expr, constant: int) -> Expr:
         """A body with its data shifted."""
@@ -299,9 +333,9 @@ class _Movement:
         return bool(reads) and self._measured(lambda value: value(b, reads, self.constant) - value(b) - self.constant)
 
     def _in_proportion(self, r: Reduction) -> bool:
-        """r(x + 2c) - r(x + c) = r(x + c) - r(x)."""
+        """r(x + c) - r(x) = r(x) - r(x - c)."""
         e, c = Ref(r.name, r.axes), self.constant
-        return self._measured(lambda value: value(e, (r,), 2 * c) - value(e, (r,), c) * 2 + value(e))
+        return self._measured(lambda value: value(e, (r,), c) - value(e) * 2 + value(e, (r,), -c))
 
     def _measured(self, zero: Callable[[Callable[..., Any]], Any]) -> bool:
         """Whether something computed from values is 0 on a random stream."""

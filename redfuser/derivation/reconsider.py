@@ -69,15 +69,15 @@ def _restate_earlier(scope: Scope, model: Model, stages: list[str]) -> None:
 
 
 class _Others:
-    """When to stop looking for other accumulators: the price of those found stayed the same."""
+    """When to stop looking for other accumulators: the price of those found stayed the same for two rounds."""
 
     def __init__(self, scope: Scope, goal: Expr, cost: OtherAccumulatorCost) -> None:
         self.scope, self.goal, self.cost = scope, goal, cost
-        self.last = FORBIDDEN
+        self.prices = [FORBIDDEN, FORBIDDEN]
 
     def __call__(self, step: Step) -> str:
-        before, self.last = self.last, self.scope.extract([self.goal], self.cost)[0][0]
-        return "settled" if before == self.last < FORBIDDEN else ""
+        self.prices.append(self.scope.extract([self.goal], self.cost)[0][0])
+        return "settled" if self.prices[-3:] == [self.prices[-1]] * 3 and self.prices[-1] < FORBIDDEN else ""
 
 
 def is_expandable(stage: Stage) -> bool:

@@ -1,9 +1,12 @@
-"""Results that read a quotient only where they select: undefined with its divisor, but only if something is selected.
+"""What moving values out of a reduction hides: whether anything is selected, and elements without a value.
 
 The sum of where(c, (a/l)*x, 0) is a/l times the sum of where(c, x, 0) over the reals. With l = 0 and nothing selected
 the definition gives 0 and the product 0 * NaN; with l = 0 and something selected the definition is undefined, and a
 loop in which a/l reads 0 gives a number. So the epilogue asks whether anything was selected: of the mass l, where that
 is a positive sum over what is selected, else of one more accumulator.
+
+Extremes of x/d are those of x over d. With an infinite x and the d that it makes infinite, x/d is no number, and the
+extreme of the others would hide it: such results are NaN.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from redfuser.ir import (
     New,
     Old,
     Op,
+    Part,
     Reduction,
     Ref,
     Size,
@@ -70,8 +74,36 @@ class _Marking:
         stage = self.stages[name]
         self.plain[name] = e
         if isinstance(e, Tuple):  # a position is one whatever the numbers are
-            return Tuple((self._marked(stage, e.args[0]), *e.args[1:]))
+            return Tuple((self._marked(stage, self._ordered(stage, e.args[0])), *e.args[1:]))
+        if stage.monoid in EXTREMES:
+            e = self._ordered(stage, e)
         return self._marked(stage, e) if stage.monoid in _PLAIN else e
+
+    def _ordered(self, stage: Reduction, e: Expr) -> Expr:
+        """NaN where what was moved out of an order is infinite, or 0 because something is infinite: the element that
+        has no value then, as x/x of an infinite x, need not be the one that was kept."""
+        if isinstance(e.body if isinstance(e, Part) else e, Ref):
+            return e
+        moved = [d for d in dict.fromkeys(self._free(self._written_out(stage.body))) if self._is_of_row(d)]
+        sound: list[Expr] = []
+        for d in moved:
+            value = self._final(d)
+            sound.append(_is_finite(value))
+            if not isinstance(d, Ref):
+                read = [_is_finite(self.plain[n]) for n in sorted(refs(d)) if n in self.stages]
+                sound.append(_either(op("ne", value, 0), reduce(_both, read)))
+        if not sound:
+            return e
+        wrong = op("and", op("not", reduce(_both, dict.fromkeys(sound))), _is_finite(e))
+        return select(wrong, Const(math.nan), e)
+
+    def _free(self, e: Expr) -> Iterator[Expr]:
+        """The largest expressions free of the stream that read results, those aside that only some elements read."""
+        if self.axis in free_axes(e):
+            for x in children(e)[:1] if isinstance(e, Op) and e.fn == "select" else children(e):
+                yield from self._free(x)
+        elif self._mentions(e):
+            yield e
 
     def _marked(self, stage: Reduction, e: Expr) -> Expr:
         read: dict[Expr, list[Expr]] = {}
@@ -113,7 +145,7 @@ class _Marking:
 
     def _is_of_row(self, q: Expr) -> bool:
         """Whether a quotient reads earlier results of its own row alone."""
-        return all(x.name in self.plain and not isinstance(self.plain[x.name], Tuple)
+        return all(x.name in self.plain and self.stages[x.name].monoid in _PLAIN
                    and x.axes == self.stages[x.name].axes
                    for x in walk(q) if isinstance(x, Ref) and x.name in self.stages)
 
@@ -176,8 +208,9 @@ class _Marking:
     def _mass(self, quotients: list[Expr], chosen: Expr) -> Expr | None:
         """A divisor that is 0 exactly when nothing is selected."""
         for x in (x for q in quotients for x in walk(q)):
-            if self._divides(x) and isinstance(x.args[1], Ref):
-                stage = self.stages.get(x.args[1].name)
+            divisor = x.args[1] if self._divides(x) else None
+            if isinstance(divisor, Ref):
+                stage = self.stages.get(divisor.name)
                 if stage is not None and _is_mass(stage, chosen):
                     return self.plain[stage.name]
         return None
@@ -211,7 +244,8 @@ class _Marking:
         return name
 
 
-_PLAIN = frozenset({"sum", "prod", "max", "min"})
+EXTREMES = frozenset({"max", "min"})
+_PLAIN = frozenset({"sum", "prod"}) | EXTREMES
 
 
 def _both(a: Expr, b: Expr) -> Expr:

@@ -56,7 +56,8 @@ class Expected:
     careful   makes the results of careful two-pass computations; asked only for a result that is farther off
     dtype     that of the result
     strict    False: NaN is accepted where the definition gives an infinity
-    beyond    elements that are not compared, or None
+    beyond    elements that read an infinite earlier result, or None: NaN is accepted there too, an infinity in the
+              place of NaN, and any position or truth value
     """
 
     accepted: tuple[Array, ...]
@@ -80,7 +81,9 @@ class Expected:
     def free(self) -> Array:
         """Elements that overflow in the working precision in the definition itself, and truth values and integers that
         it cannot decide there: anything is accepted."""
-        return self._undecided() if self.beyond is None else self._undecided() | self.beyond
+        if self.beyond is None or self.dtype.kind == "f":
+            return self._undecided()
+        return self._undecided() | self.beyond
 
     def _undecided(self) -> Array:
         if self.dtype.kind != "f":
@@ -99,6 +102,9 @@ class Expected:
                 near = np.abs(got.astype(np.longdouble) - value) <= self.allowed
                 same = (got == value.astype(got.dtype)) | (np.isnan(got) & np.isnan(value))
                 same |= np.isinf(value) & np.isnan(got) & (not self.strict)
+                if self.beyond is not None:
+                    same |= self.beyond & np.isnan(value) & ~np.isfinite(got)
+                    ok |= self.beyond & np.isnan(got)
                 ok |= np.where(np.isfinite(value), near & np.isfinite(got), same)
         return np.asarray(~ok)
 
@@ -288,8 +294,8 @@ def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0,
         the inputs of the first cascade; outputs of one cascade are inputs of the next by name.
     strict
         False: where an input is infinite, NaN is accepted in the place of an infinite result (0 * inf in a correction),
-        and what reads an earlier result that is infinite is not compared (inf / inf or x / inf: elements that differ
-        become equal); the extremum of nothing alive is no such result.
+        and what reads an earlier result that is infinite may be NaN, infinite where the definition gives NaN, or find
+        another position (x / inf: elements that differ become equal); the extremum of nothing alive is no such result.
     """
     strict = strict or not any(np.isinf(a).any() for a in arrays.values() if np.asarray(a).dtype.kind == "f")
     exact: dict[str, Any] = dict(arrays)
