@@ -134,8 +134,8 @@ class Row:
             number = as_number(self.lower(a.body, env.at(**{stream or "": at})), self.names.kinds, self.space.compute)
             element = self.let(inner, f"{a.name}_element", number, cell.buf.dtype)
             inner.append(Set(cell, nearer_zero(element, cell)))
-            samples = op("min", length, PIVOTS)
-            out += [Set(cell, identity(PIVOT)), For(i.name, Const(0), samples, Const(1), tuple(inner))]
+            taken = For(i.name, Const(0), Const(PIVOTS), Const(1), tuple(inner))
+            out += [Set(cell, identity(PIVOT)), If(op("gt", length, 0), (taken,))]
             out.append(Set(cell, read_pivot(cell)))
             self.env.values[a.name] = self.let(out, f"{a.name}_value", cell, cell.buf.dtype)
         return out

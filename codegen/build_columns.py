@@ -165,7 +165,7 @@ class _ColumnPhase:
                 best = self.over((cell, nearer_zero(self.real(cell, self.lower(a.body, there)), cell)))
                 step = (LetInt(at.name, sampled(i, self.length)), *best)
                 out += self.over((cell, identity(PIVOT)))
-                out.append(For(i.name, Const(0), op("min", self.length, PIVOTS), Const(1), step))
+                out.append(If(op("gt", self.length, 0), (For(i.name, Const(0), Const(PIVOTS), Const(1), step),)))
                 out += self.over((cell, read_pivot(cell)))
                 self.env.values[a.name] = cell
         return out

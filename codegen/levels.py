@@ -9,7 +9,7 @@ from redfuser.extract.flatten import Flat
 from redfuser.ir import MONOIDS, Const, Expr, Let, op, refs, select
 from redfuser.ir.ops import PIVOT
 
-PIVOTS = 8
+PIVOTS = 4
 """Elements that a pivot is taken from."""
 SHIFTS = ("max", "min")
 
@@ -22,10 +22,10 @@ def state_dtype(a: Accumulator, compute: str) -> str:
 
 
 def sampled(i: Expr, length: Expr) -> Expr:
-    """Positions that a pivot is taken from, for i < PIVOTS: the first ones and some that are spread over the stream."""
+    """Positions that a pivot is taken from, for i < PIVOTS: the first ones, and some spread over the whole stream."""
     last = op("sub", length, 1)
     spread = op("idiv", op("mul", op("sub", op("mul", i, 2), PIVOTS - 1), length), PIVOTS + 1)
-    return op("max", op("min", select(op("lt", i, PIVOTS // 2), i, spread), last), 0)
+    return select(op("lt", i, PIVOTS // 2), op("min", i, last), spread)
 
 
 def nearer_zero(value: Expr, best: Expr) -> Expr:

@@ -22,8 +22,8 @@ _HOME = {
     "Report": "redfuser.api",
     "assume": "redfuser.frontend", "topk": "redfuser.frontend",
     "Cascade": "redfuser.derivation", "Fusion": "redfuser.derivation", "NotFusible": "redfuser.derivation",
-    "Verdict": "redfuser.derivation", "monoid": "redfuser.derivation", "axes": "redfuser.derivation", "derive": "redfuser.derivation",
-    "tensor": "redfuser.derivation",
+    "Verdict": "redfuser.derivation", "monoid": "redfuser.derivation", "axes": "redfuser.derivation",
+    "derive": "redfuser.derivation", "tensor": "redfuser.derivation",
     "check_rule": "redfuser.rules", "rule": "redfuser.rules", "ruleset": "redfuser.rules",
 }
 """Public name -> module that defines it."""

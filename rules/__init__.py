@@ -7,6 +7,8 @@ Each module of this package is one group of laws; `default` joins all exact grou
 if __name__ != "redfuser.rules":
     raise ImportError("import redfuser.rules, not the bare folder name rules")
 
+from collections.abc import Iterable
+
 from redfuser.rules import (
     bounds,
     counting,
@@ -25,21 +27,19 @@ from redfuser.rules import (
     trigonometry,
 )
 from redfuser.rules.check import Check, check_rule
-from redfuser.rules.language import Fact, Rule, RuleSet, fact, rule, ruleset
+from redfuser.rules.language import Fact, Law, Rule, RuleSet, fact, rule, ruleset
 
 online = ruleset("online", telescoping.RULES)
 """The update step; without it no correction can be found."""
 
-GROUPS: dict[str, RuleSet] = {
-    name: ruleset(name, laws)
-    for name, laws in (
-        ("identity", identity.RULES), ("distributivity", distributivity.RULES), ("counting", counting.RULES),
-        ("exponential", exponential.RULES), ("logarithm", logarithm.RULES), ("powers", powers.RULES),
-        ("trigonometry", trigonometry.RULES), ("extrema", extrema.RULES), ("order", order.RULES),
-        ("logic", logic.RULES), ("products", products.RULES), ("masks", masks.RULES), ("bounds", bounds.RULES),
-        ("online", telescoping.RULES),
-    )
+_MODULES: dict[str, Iterable[Law]] = {
+    "identity": identity.RULES, "distributivity": distributivity.RULES, "counting": counting.RULES,
+    "exponential": exponential.RULES, "logarithm": logarithm.RULES, "powers": powers.RULES,
+    "trigonometry": trigonometry.RULES, "extrema": extrema.RULES, "order": order.RULES, "logic": logic.RULES,
+    "products": products.RULES, "masks": masks.RULES, "bounds": bounds.RULES, "online": telescoping.RULES,
 }
+
+GROUPS: dict[str, RuleSet] = {name: ruleset(name, laws) for name, laws in _MODULES.items()}
 """Group name -> its exact laws."""
 
 APPROXIMATE: dict[str, RuleSet] = {"requantize": ruleset("requantize", requantize.RULES)}

@@ -25,8 +25,8 @@ PHASES: tuple[Phase, ...] = ("fact", "simplify", "commute", "rewrite", "telescop
 
 KINDS: dict[str, int] = {
     "free": 1, "varies": 1, "positive": 1, "nonnegative": 1, "nonpositive": 1, "nonzero": 1, "number": 1,
-    "exponent": 1, "nontrivial": 1, "nonunit": 1, "at_most": 2, "changes": 2, "equals": 2, "last_resort": 0, "expandable": 1,
-    "separable": 1,
+    "exponent": 1, "nontrivial": 1, "nonunit": 1, "at_most": 2, "changes": 2, "equals": 2, "last_resort": 0,
+    "expandable": 1, "separable": 1,
 }
 """Condition kind -> how many expressions it speaks of."""
 

@@ -143,5 +143,7 @@ def _sign(word: str, largest: bool, condition: Callable[[Any], Condition]) -> Fa
     return fact(where=[condition("a")], name=f"{condition.__name__}-{word}")(sign)
 
 
-RULES = (*_moved("largest", True), *_signs("largest", True), *_moved("smallest", False), *_signs("smallest", False),
-         argmax_of_distance, value_of_argmax_of_distance, argmax_of_multiple, value_of_argmax_of_multiple)
+RULES: tuple[Rule | Fact, ...] = (
+    *_moved("largest", True), *_signs("largest", True), *_moved("smallest", False), *_signs("smallest", False),
+    argmax_of_distance, value_of_argmax_of_distance, argmax_of_multiple, value_of_argmax_of_multiple,
+)

@@ -7,7 +7,17 @@ from math import comb
 import numpy as np
 
 from redfuser.ir import Expr
-from redfuser.rules.language import Rule, expandable, exponent, last_resort, nonnegative, nonpositive, nonzero, positive, rule
+from redfuser.rules.language import (
+    Rule,
+    expandable,
+    exponent,
+    last_resort,
+    nonnegative,
+    nonpositive,
+    nonzero,
+    positive,
+    rule,
+)
 
 MAX_POWER = 7
 """Largest exponent that has a binomial rule."""

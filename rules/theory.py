@@ -8,7 +8,7 @@ round has hundreds of rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from redfuser.errors import RuleError
@@ -168,7 +168,7 @@ def _analyses() -> list[tuple[str, str]]:
         "Leaf": '(rule ((= e (Leaf s ax))) ((leafy e)) :ruleset @ruleset :name "leafy")',
         **{n: f'(rule ((= e (Part "value" p ({n} k a))) (leafy a)) ((leafy e)) :ruleset @ruleset :name "leafy-{n}")'
            for n in BEST.values()},
-        "Mul": f'(rule ((= e (Mul {MINUS_ONE} b)) (leafy b)) ((negleaf e)) :ruleset @ruleset :name "negleaf")' + _guides_of_products(),
+        "Mul": _guide("leaf", f"(= e (Mul {MINUS_ONE} b)) (leafy b)", "negleaf") + _guides_of_products(),
     }
     return [(head, f"{text}\n{extra[head]}" if head in extra else text) for head, text in found]
 

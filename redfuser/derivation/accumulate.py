@@ -197,6 +197,7 @@ def choose_accumulators(search: Search, skeleton: Skeleton) -> Model:
     """Accumulators, epilogue and dependencies of every stage of a cascade."""
     model = Model(skeleton)
     pending = list(skeleton.stages)
+    stage = None
     while True:
         with search.engine.scope(model.leaf, search.keep) as scope:
             scope.state("choosing")
@@ -208,7 +209,7 @@ def choose_accumulators(search: Search, skeleton: Skeleton) -> Model:
             if not leave:
                 _collect_signs(scope, model, search)
                 break
-        if skeleton.known.final:
+        if skeleton.known.final and stage is not None:
             _postpone(search, model, stage)
     if skeleton.opaque:
         _look_into(model)

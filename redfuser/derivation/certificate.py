@@ -241,7 +241,7 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> 
             try:
                 name, problem = _hard_trial(HardForm(fused), SEGMENTS[0], rng)
             except Undefined:  # no stream meets the assumptions
-                problem = ""
+                name = problem = ""
             if problem:
                 return _refuted(fused, method, name, problem)
     if done < TRIALS:
@@ -253,7 +253,7 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> 
 def _refuted(fused: FusedCascade, method: str, name: str, problem: str) -> Certificate:
     """`name`: the result or the accumulator that is wrong."""
     results = dict(fused.epilogue)
-    wrong = (name,) if name in results else tuple(r for r, e in fused.epilogue if name in refs(e))
+    wrong = (name,) if name in results else tuple(r for r, e in fused.epilogue if name in refs(e)) or tuple(results)
     return Certificate(False, method, (f"{name}: {problem}",), refuted=True, wrong=wrong, fused=fused)
 
 

@@ -19,6 +19,7 @@ from redfuser.derivation.fusion import FusedCascade
 from redfuser.derivation.passes import Plan, plan_passes
 from redfuser.derivation.pivot import Shift, add_locations, pivot
 from redfuser.derivation.selected import mark_unselected
+from redfuser.derivation.settle import settle_pivots
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.taste import STABLE, Taste
 from redfuser.derivation.undefined import mark_undefined
@@ -174,6 +175,7 @@ def derive_with(cascade: Cascade, settings: Settings) -> Derivation:
     check_cascade(cascade)
     start = time.perf_counter()
     steps: list[Step] = []
+    why = "every dependent stage has a pass of its own"
     while True:
         fused, plan = _fuse(cascade, settings, steps)
         certificate = certify(fused, rounding=not settings.allowed)
@@ -181,12 +183,17 @@ def derive_with(cascade: Cascade, settings: Settings) -> Derivation:
             break
         late = tuple((n, certificate.steps[0]) for n in certificate.wrong if n not in dict(settings.late))
         _check_own(settings.rules)
-        if not late:
+        if late:
+            settings = replace(settings, late=settings.late + late)
+        elif not settings.taste.separate:
+            settings = replace(settings, pivot=False, taste=replace(settings.taste, separate=True))
+            why = f"no form in fewer passes is right everywhere ({certificate.steps[0]})"
+        else:
             raise EngineError(f"a derived form differs from its definition: {'; '.join(certificate.steps)}")
-        settings = replace(settings, late=settings.late + late)
         steps.clear()
     fused = replace(fused, conditions=tuple(assumed(cascade, a) for a in cascade.assumptions))
-    return Derivation(cascade, _verdict(fused, plan), fused, tuple(plan.refused), certificate, tuple(steps),
+    stages = tuple(replace(s, reason=s.reason or why) for s in plan.refused)
+    return Derivation(cascade, _verdict(fused, plan), fused, stages, certificate, tuple(steps),
                       (time.perf_counter() - start) * 1e3, settings)
 
 
@@ -233,6 +240,7 @@ def _search(search: Search, skeleton: Skeleton, cascade: Cascade,
     add_locations(model, cascade, shifts)
     plan = plan_passes(search, model)
     combine(model, plan)
+    settle_pivots(model, plan, shifts)
     return mark_unselected(mark_undefined(assemble(model, plan, cascade, lean=search.taste.lean))), plan
 
 

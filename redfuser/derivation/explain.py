@@ -104,7 +104,8 @@ class _Union:
             own = scopes[self.needed[name]]
             users = [own, *(s for s in scopes if name in s.matched and s is not own)]
             rest = frozenset(self.needed) - {name}
-            if self.asked + sum(s.nodes for s in users) <= self.most and all(self._ask(s, rest) is not None for s in users):
+            room = self.asked + sum(s.nodes for s in users) <= self.most
+            if room and all(self._ask(s, rest) is not None for s in users):
                 del self.needed[name]
 
 

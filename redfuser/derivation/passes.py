@@ -20,7 +20,6 @@ from redfuser.derivation.skeleton import Stage
 from redfuser.derivation.verdict import StageReport
 from redfuser.ir import Expr, New, Old, refs, rewrite, substitute, walk
 
-
 MOST_RECONSIDERATIONS = 2
 """How often other accumulators are chosen for a stage: those chosen first may have the same fault."""
 

@@ -84,7 +84,7 @@ class _Marking:
         has no value then, as x/x of an infinite x, need not be the one that was kept."""
         if isinstance(e.body if isinstance(e, Part) else e, Ref):
             return e
-        moved = [d for d in dict.fromkeys(self._free(self._written_out(stage.body))) if self._is_of_row(d)]
+        moved = [d for d in dict.fromkeys(self._scales(self._written_out(stage.body))) if self._is_of_row(d)]
         sound: list[Expr] = []
         for d in moved:
             value = self._final(d)
@@ -97,13 +97,14 @@ class _Marking:
         wrong = op("and", op("not", reduce(_both, dict.fromkeys(sound))), _is_finite(e))
         return select(wrong, Const(math.nan), e)
 
-    def _free(self, e: Expr) -> Iterator[Expr]:
-        """The largest expressions free of the stream that read results, those aside that only some elements read."""
-        if self.axis in free_axes(e):
-            for x in children(e)[:1] if isinstance(e, Op) and e.fn == "select" else children(e):
-                yield from self._free(x)
-        elif self._mentions(e):
-            yield e
+    def _scales(self, e: Expr) -> Iterator[Expr]:
+        """The largest expressions free of the stream that read results, but for those that are added (what is infinite
+        shows in the sum) and those that only some elements read."""
+        for x in children(e)[:1] if isinstance(e, Op) and e.fn == "select" else children(e):
+            if self.axis in free_axes(x):
+                yield from self._scales(x)
+            elif self._mentions(x) and not (isinstance(e, Op) and e.fn in ("add", "sub")):
+                yield x
 
     def _marked(self, stage: Reduction, e: Expr) -> Expr:
         read: dict[Expr, list[Expr]] = {}
@@ -235,7 +236,8 @@ class _Marking:
             if (a.monoid, a.body, a.axes) == (monoid, body, axes):
                 return a.name
         taken = {*self.stages, *self.producers, *(t.name for t in self.fused.cascade.tensors),
-                 *(x.name for x in (*self.fused.accumulators, *self.fused.dependencies, *self.added))}
+                 *(a.name for a in (*self.fused.accumulators, *self.added)),
+                 *(d.name for d in self.fused.dependencies)}
         name, k = stem, 1
         while name in taken:
             k += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 from redfuser.derivation.sample import Stream
@@ -31,19 +32,22 @@ class Steering:
         self.conditions = [c for c in dict.fromkeys(found) if STREAM in free_axes(c) and not reads_state(c)]
         parts = [x for c in self.conditions for x in walk(c)]
         self.units = sorted({x.tensor for x in parts if isinstance(x, Load) and STREAM in x.axes})
+        self.others = sorted({x.tensor for x in parts if isinstance(x, Load)} - set(self.units))
         constants = {0.0, *(float(x.value) for x in parts if isinstance(x, Const))}
-        self.numbers = sorted({c + d for c in constants for d in BESIDE})
+        self.numbers = sorted({c + d for c in constants if isfinite(c) for d in BESIDE})
 
     def steered(self, stream: Stream, truth: Callable[[int], bool], rng: random.Random) -> Stream:
         """The stream with the elements changed of which a condition is not what `truth` says of their position."""
         if not self.units:
             return stream
         values = {k: list(v) if k in self.units else v for k, v in stream.values.items()}
+        fixed = [v for k in self.others if not isinstance(v := stream.values[k], (bool, tuple))]
+        beside = [*self.numbers, *(v + d for v in fixed for d in (-1, 0, 1))]
         for i in range(stream.length):
             best = {k: values[k][i] for k in self.units}
             missed = self._missed(stream, i, best, truth(i))
             for _ in range(MOST_DRAWS if missed else 0):
-                drawn = {k: self._drawn(v, rng) for k, v in best.items()}
+                drawn = {k: _drawn(v, beside, rng) for k, v in best.items()}
                 left = self._missed(stream, i, drawn, truth(i))
                 if left < missed:
                     best, missed = drawn, left
@@ -53,11 +57,6 @@ class Steering:
                 values[k][i] = v
         return Stream({k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}, stream.length,
                       stream.start)
-
-    def _drawn(self, value: Any, rng: random.Random) -> Any:
-        import mpmath
-
-        return rng.random() < 0.5 if isinstance(value, bool) else mpmath.mpf(rng.choice(self.numbers))
 
     def _missed(self, stream: Stream, i: int, values: dict[str, Any], wanted: bool) -> int:
         """How many conditions are not as wanted at an element with these values."""
@@ -77,3 +76,9 @@ class Steering:
             except Undefined:
                 missed += 1
         return missed
+
+
+def _drawn(value: Any, beside: list[Any], rng: random.Random) -> Any:
+    import mpmath
+
+    return rng.random() < 0.5 if isinstance(value, bool) else mpmath.mpf(rng.choice(beside))

@@ -155,7 +155,8 @@ def _stored_values(plan: Plan, name: str, home: Group) -> Iterator[tuple[str, Ex
     if not has_parts(reduce_of(plan.lets[name]).monoid):
         yield name, own
         return
-    readers = [x.expr for x in (*plan.term.lets, *plan.term.outs) if x not in home.stages and x not in home.outs]
+    definitions: tuple[Let | Out, ...] = (*plan.term.lets, *plan.term.outs)
+    readers = [x.expr for x in definitions if x not in home.stages and x not in home.outs]
     found = {x for e in readers for x in distinct(e) if isinstance(x, Part) and isinstance(x.body, Ref)
              and x.body.name == name}
     for part in sorted({x.part for x in found}):

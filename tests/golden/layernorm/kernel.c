@@ -109,10 +109,15 @@ static void phase0(void *context, int thread, int threads) {
     for (int64_t row_v = begin; row_v < end; row_v++) {
       float x_pivot = 0;
       const int64_t i = row_v;
-      x_pivot = 0.0f;
+      x_pivot = __builtin_inff();
       if (n_size > 0) {
-        x_pivot = ((x_b[i * x_stride_0] - x_b[i * x_stride_0]) == 0.0f) ? x_b[i * x_stride_0] : 0.0f;
+        for (int64_t sample = 0; sample < 4; sample++) {
+          const int64_t at_v = (sample < 2) ? min_int(sample, n_size - 1) : floor_div(((sample * 2) - 3) * n_size, 5);
+          const float x_pivot_element = x_b[(i * x_stride_0) + at_v];
+          x_pivot = (__builtin_fabsf(x_pivot_element) < __builtin_fabsf(x_pivot)) ? x_pivot_element : x_pivot;
+        }
       }
+      x_pivot = (x_pivot == __builtin_inff()) ? 0.0f : x_pivot;
       const float x_pivot_value = x_pivot;
       /* sweep n in 0 .. |n| unroll 4: */
       /*   mean_sum_shifted_block = sum(x[i, n] - x_pivot_value) */
@@ -219,10 +224,15 @@ static void phase1(void *context, int thread, int threads) {
       double var_sum = 0;
       float x_pivot = 0;
       const int64_t i = row_v;
-      x_pivot = 0.0f;
+      x_pivot = __builtin_inff();
       if (n_size > 0) {
-        x_pivot = ((x_b[i * x_stride_0] - x_b[i * x_stride_0]) == 0.0f) ? x_b[i * x_stride_0] : 0.0f;
+        for (int64_t sample = 0; sample < 4; sample++) {
+          const int64_t at_v = (sample < 2) ? min_int(sample, n_size - 1) : floor_div(((sample * 2) - 3) * n_size, 5);
+          const float x_pivot_element = x_b[(i * x_stride_0) + at_v];
+          x_pivot = (__builtin_fabsf(x_pivot_element) < __builtin_fabsf(x_pivot)) ? x_pivot_element : x_pivot;
+        }
       }
+      x_pivot = (x_pivot == __builtin_inff()) ? 0.0f : x_pivot;
       const float x_pivot_value = x_pivot;
       count_b = 0.0;
       mean_sum_shifted = 0.0;
