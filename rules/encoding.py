@@ -208,13 +208,18 @@ def _integer(x: Sexp) -> int:
     return int(x[1].strip('"'))
 
 
+_NO_RATIONALS = ("inf", "-inf", "nan")
+"""Constants that the engine has as leaves."""
+
+
 def decode(x: Sexp, leaf: Callable[[str], Expr]) -> Expr:
     """The expression of an engine term, with differences, quotients and negations restored."""
     head, args = x[0], x[1:]
     if head == "Num":
         return _number_back(Fraction(_integer(args[0][1]), _integer(args[0][2])))
     if head == "Leaf":
-        return leaf(args[0].strip('"'))
+        name = args[0].strip('"')
+        return Const(float(name)) if name in _NO_RATIONALS else leaf(name)
     if head == "Cnt":
         return Size(STREAM)
     if head == "Pow":

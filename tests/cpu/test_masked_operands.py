@@ -327,3 +327,36 @@ def test_only_sums_with_another_operand_are_guarded():
     chosen = plan(attention(mask="bool"), sizes, Profile.generic(32), options=Options(strategy="rows"))
     bodies = {a.name: a.body for a in chosen.flat.accumulators}
     assert {n: isinstance(e, Op) and e.fn == "select" for n, e in bodies.items() if n != "m"} == {"l": False, "u": True}
+
+
+def product_of_masses(x, y, m):
+    a = np.where(m, y, 0).sum(-1, keepdims=True)
+    mass = np.where(m, x, 0).sum(-1, keepdims=True)
+    return np.where(m, (a / mass) * x, 0).sum(-1)
+
+
+def spread_about_a_weighted_mean(x, y, m):
+    a = np.where(m, y * x, 0).sum(-1, keepdims=True)
+    mass = np.where(m, x, 0).sum(-1, keepdims=True)
+    return np.where(m, x * (y - a / mass) ** 2, 0).sum(-1)
+
+
+def of_a_computed_mask(x, y, m):
+    live = y > -0.5
+    a = np.where(live, y, 0).sum(-1, keepdims=True)
+    mass = np.where(live, abs(x), 0).sum(-1, keepdims=True)
+    return np.where(live, (y - a / mass) ** 2, 0).sum(-1)
+
+
+@pytest.mark.parametrize("fn", [product_of_masses, spread_about_a_weighted_mean, of_a_computed_mask])
+def test_a_row_that_selects_nothing_is_nothing(fn):
+    """The quotient by an empty mass is undefined, but no element reads it."""
+    x, y = np.abs(np.random.default_rng(0).normal(size=(2, 4, 40))) + 0.1
+    m = y > 0.8
+    m[1], y[1], x[2] = False, -1, 0
+    with np.errstate(all="ignore"):
+        wanted = fn(x, y, m)
+        found = rf.fuse(fn)(x, y, m)
+    assert wanted[1] == found[1] == 0
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(wanted))
+    np.testing.assert_allclose(found[[0, 3]], wanted[[0, 3]])

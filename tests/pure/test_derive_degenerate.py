@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.steer import Steering
 from redfuser.derivation.taste import BASE_SUMS
 from redfuser.derivation.verdict import Verdict
+from redfuser.errors import EngineError
 from redfuser.ir import NEG_INF, Idx, Op, op, select, walk
 from redfuser.ir.contract import expected_results
 from redfuser.ir.interpret import run_cascade
@@ -153,3 +155,37 @@ def test_only_the_documented_deviations_of_infinite_inputs_are_accepted():
     strict = expected_results([NORMALISED], {"x": x}, strict=True)["s"]
     assert strict.wrong(np.array([np.inf])).all()
     assert not expected.wrong(np.array([np.inf])).any()
+
+
+def test_when_every_form_is_refuted_each_stage_has_its_own_pass(monkeypatch):
+    """The last resort before an error: nothing is fused, and the report says what refuted the rest."""
+    module = sys.modules["redfuser.derivation.derive"]
+    honest = module.certify
+
+    def doubtful(fused, **options):
+        found = honest(fused, **options)
+        return found if len(fused.passes) == 2 and not fused.dependencies else replace(
+            found, valid=False, refuted=True, wrong=(), steps=("planted",))
+
+    monkeypatch.setattr(module, "certify", doubtful)
+    c = cascade("centred", [reduction("m", "max", X), reduction("s", "sum", np.exp(X - row("m")))], "x")
+    d = derive_cascade(c)
+    assert (d.passes, d.verdict) == (2, Verdict.NOT_FOUND)
+    assert "planted" in d.stages[0].reason
+    monkeypatch.setattr(module, "certify", lambda fused, **_: replace(
+        honest(fused), valid=False, refuted=True, wrong=(), steps=("planted",)))
+    with pytest.raises(EngineError, match="planted"):
+        derive_cascade(c)
+
+
+def test_infinite_constants_survive_the_engine():
+    """A selection that reads results is looked into, down to the -inf of what is not selected."""
+    body = select(LIVE, row("a") / row("l") * X, NEG_INF)
+    c = cascade("masked largest", [*MASSES, reduction("s", "max", body)], "x y")
+    d = derive_cascade(c)
+    assert d.certificate.valid
+    arrays = rows()
+    with np.errstate(all="ignore"):
+        found, wanted = run_fused(d.fused, arrays, chunks=3)["s"], run_cascade(c, arrays)["s"]
+    assert wanted[1] == -np.inf
+    np.testing.assert_allclose(found[[0, 1, 3]], wanted[[0, 1, 3]])

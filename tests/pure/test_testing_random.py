@@ -34,7 +34,7 @@ def report():
 def test_random_cascades_are_sound(report):
     assert report.programs == PROGRAMS
     assert not [f for f in report.findings if f.kind != "inaccurate"], report
-    assert report.kinds()["inaccurate"] <= PROGRAMS // 20, report  # a spread of scaled data has no pivot
+    assert report.kinds()["inaccurate"] <= PROGRAMS // 20, report  # a spread of computed scores has no pivot
     assert not report.undecided
 
 
