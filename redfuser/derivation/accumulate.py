@@ -201,6 +201,8 @@ def choose_accumulators(search: Search, skeleton: Skeleton) -> Model:
     while True:
         with search.engine.scope(model.leaf, search.keep) as scope:
             scope.state("choosing")
+            if search.taste.reference > 1:  # sums that read no earlier result are wanted: write everything out
+                scope.state("unbound")
             _restate(scope, model)
             leave = False
             while pending and not leave:

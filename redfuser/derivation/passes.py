@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from redfuser.derivation.accumulate import Model, mentioned
-from redfuser.derivation.correct import QUICK, Refusal, Sweep, find_corrections, nothing_to_correct
+from redfuser.derivation.correct import QUICK, ROOM, Refusal, Sweep, find_corrections, nothing_to_correct
 from redfuser.derivation.engine import NotReached, Replay, Search
 from redfuser.derivation.evidence import Ranks, growth, is_finite_sum
 from redfuser.derivation.fusion import COUNT
@@ -19,9 +19,6 @@ from redfuser.derivation.simplify import collapse
 from redfuser.derivation.skeleton import Stage
 from redfuser.derivation.verdict import StageReport
 from redfuser.ir import Expr, New, Old, refs, rewrite, substitute, walk
-
-MOST_RECONSIDERATIONS = 2
-"""How often other accumulators are chosen for a stage: those chosen first may have the same fault."""
 
 
 @dataclass
@@ -155,11 +152,12 @@ def _try(search: Search, model: Model, sweep: Sweep, stage: Stage,
 
     search = replace(search, hopeless=hopeless)
     if is_expandable(stage):
-        quick = replace(search, limits=replace(search.limits, nodes=min(search.limits.nodes, QUICK.nodes)))
+        quick = replace(search, limits=replace(search.limits, nodes=min(search.limits.nodes, QUICK.nodes) // ROOM))
+        few = replace(search, limits=replace(search.limits, nodes=search.limits.nodes // ROOM))
         refusal = _search(quick, model, sweep, stage, goals)
         if refusal is None:
             return None, goals
-        if not hopeless() and (others := _with_others(search, model, sweep, stage, goals)) is not None:
+        if not hopeless() and (others := _with_others(few, model, sweep, stage, goals)) is not None:
             return None, others
     refusal = _search(search, model, sweep, stage, goals)
     return (None if refusal is None else _report(model, sweep, stage, refusal, ranks())), goals
@@ -179,16 +177,12 @@ def _with_others(search: Search, model: Model, sweep: Sweep, stage: Stage, goals
     """Other accumulators for a stage, for which there are corrections."""
     start = len(search.steps)
     with model.on_trial() as keep:
-        refused = list(goals)
-        for _ in range(MOST_RECONSIDERATIONS):
-            others = reconsider(search, model, stage, refused)
-            if others is None:
-                break
+        others = reconsider(search, model, stage, goals)
+        if others is not None:
             others = [k for k in others if k not in sweep.accumulators]
             if _search(search, model, sweep, stage, others) is None:
                 keep()
                 return others
-            refused += others
     for step in search.steps[start:]:
         step.reached = 0
     return None
