@@ -66,13 +66,15 @@ def show(rows: list[dict[str, Any]]) -> None:
     """The laws as a table, groups in the order of the rule set."""
     laws = table("group", "name", "truth", "law", "check", "conditions", whole=("group", "name", "truth"))
     for row in rows:
-        checked = {None: "", True: "ok", False: f"WRONG: {row['counterexample']}"}[row["ok"]]
+        checked = {None: "", True: "ok", False: "WRONG"}[row["ok"]]
         conditions = ", ".join(f"{c['condition']} {_role(c)}" for c in row["conditions"] or ())
         laws.add_row(row["group"], row["name"], row["truth"], Text(row["law"]), Text(checked), Text(conditions))
     output = console()
     output.print(laws)
-    wrong = sum(row["ok"] is False for row in rows)
-    output.print(f"{len(rows)} laws" + ("" if not rows or rows[0]["ok"] is None else f", {wrong} wrong"))
+    wrong = [row for row in rows if row["ok"] is False]
+    output.print(f"{len(rows)} laws" + ("" if not rows or rows[0]["ok"] is None else f", {len(wrong)} wrong"))
+    for row in wrong:
+        output.print(Text(f"WRONG: {row['name']}, at {row['counterexample']}"))
 
 
 def _role(condition: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from redfuser.derivation import derive_cascade
 from redfuser.derivation.derive import dependent_stages
-from redfuser.ir import check_cascade, refs, run_cascade
+from redfuser.ir import check_cascade, has_parts, parts_monoid, refs, run_cascade
 from redfuser.testing import cascade_inputs, cascades, check_fusion, random_cascade
 from redfuser.testing import fuzz as fuzzer
 from redfuser.testing.fuzz import fuzz, main
@@ -163,7 +163,9 @@ def test_strategies_draw_valid_cascades_and_inputs(data):
     check_cascade(cascade)
     arrays = data.draw(cascade_inputs(cascade))
     results = run_cascade(cascade, arrays)
-    assert results.keys() == {x.name for x in (*cascade.reductions, *cascade.outs)}
+    names = {r.name for r in cascade.reductions if not has_parts(r.monoid)}
+    names |= {f"{r.name}.{p}" for r in cascade.reductions if has_parts(r.monoid) for p in parts_monoid(r.monoid).parts}
+    assert results.keys() == names | {x.name for x in cascade.outs}
     assert dependent_stages(cascade) >= 1
 
 
