@@ -9,7 +9,7 @@ reduction that reads no new value may become a further accumulator; this repeats
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from redfuser.derivation.accumulate import Location, Model
 from redfuser.derivation.cost import FORBIDDEN, ClosureCost, CorrectionCost
@@ -24,7 +24,7 @@ MOST_NEW_ACCUMULATORS = 8
 QUICK = Limits(nodes=1500, iterations=8)
 """A search that has found nothing by then asks whether it is hopeless before it goes on."""
 ROOM = 3
-"""How many times the node limit a search may use in which everything may be written out."""
+"""How many times the node limit the last search for an expandable stage may use."""
 LENGTH = Size(STREAM)
 
 
@@ -133,7 +133,7 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
             scope.state("unbound")
             step = Step(f"corrections for {stage}, all forms")
             search.steps.append(step)
-            _saturate(scope, search, step, goals, ROOM)
+            _saturate(scope, search, step, goals)
         for k, (price, found) in zip(open_, scope.extract(goals, cost), strict=True):
             if price < FORBIDDEN:
                 trial.corrections[k] = _split_locations(model, found)
@@ -146,12 +146,11 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
     return None
 
 
-def _saturate(scope: Scope, search: Search, step: Step, goals: list[Expr], room: int = 1) -> None:
+def _saturate(scope: Scope, search: Search, step: Step, goals: list[Expr]) -> None:
     if search.replay:
         scope.saturate(step, search.replay.limits())
     else:
-        limits = replace(search.limits, nodes=room * search.limits.nodes)
-        scope.saturate(step, limits, _Enough(lambda: scope.prices(goals), search))
+        scope.saturate(step, search.limits, _Enough(lambda: scope.prices(goals), search))
 
 
 def _whole(monoid: str, body: Expr) -> Expr:

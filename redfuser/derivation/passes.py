@@ -152,13 +152,13 @@ def _try(search: Search, model: Model, sweep: Sweep, stage: Stage,
 
     search = replace(search, hopeless=hopeless)
     if is_expandable(stage):
-        quick = replace(search, limits=replace(search.limits, nodes=min(search.limits.nodes, QUICK.nodes) // ROOM))
-        few = replace(search, limits=replace(search.limits, nodes=search.limits.nodes // ROOM))
+        quick = replace(search, limits=replace(search.limits, nodes=min(search.limits.nodes, QUICK.nodes)))
         refusal = _search(quick, model, sweep, stage, goals)
         if refusal is None:
             return None, goals
-        if not hopeless() and (others := _with_others(few, model, sweep, stage, goals)) is not None:
+        if not hopeless() and (others := _with_others(search, model, sweep, stage, goals)) is not None:
             return None, others
+        search = replace(search, limits=replace(search.limits, nodes=ROOM * search.limits.nodes))
     refusal = _search(search, model, sweep, stage, goals)
     return (None if refusal is None else _report(model, sweep, stage, refusal, ranks())), goals
 

@@ -28,7 +28,7 @@ QUIET = settings(max_examples=12, deadline=None, derandomize=True, database=None
 
 @pytest.fixture(scope="module")
 def report():
-    return fuzz(PROGRAMS, kinds=KINDS, inputs=3)
+    return fuzz(PROGRAMS, kinds=KINDS, inputs=3, jobs=2)
 
 
 def test_random_cascades_are_sound(report):
