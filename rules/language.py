@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from redfuser.errors import RuleError
@@ -325,7 +326,18 @@ class RuleSet:
 
     def exact(self) -> RuleSet:
         """The laws that hold over the reals."""
-        return RuleSet(self.name, tuple(x for x in self.laws if isinstance(x, Fact) or x.truth == "exact"))
+        laws = tuple(x for x in self.laws if isinstance(x, Fact) or x.truth == "exact")
+        return self if laws == self.laws else RuleSet(self.name, laws)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.laws))
+
+    def __hash__(self) -> int:  # engines and derivations are looked up by rule set: hundreds of laws are hashed once
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[RuleSet], tuple[str, tuple[Law, ...]]]:  # hashes differ between processes
+        return RuleSet, (self.name, self.laws)
 
 
 def ruleset(name: str, laws: Iterable[Law]) -> RuleSet:

@@ -16,7 +16,7 @@ from redfuser.derivation.conditions import assumed, domains, used_assumptions
 from redfuser.derivation.engine import Limits, NotReached, Replay, Search, Step, engine_for
 from redfuser.derivation.explain import laws_needed, smallest
 from redfuser.derivation.fusion import FusedCascade
-from redfuser.derivation.passes import Plan, plan_passes
+from redfuser.derivation.passes import Plan, in_terms_of, plan_passes
 from redfuser.derivation.pivot import Shift, add_locations, pivot
 from redfuser.derivation.selected import mark_unselected
 from redfuser.derivation.settle import settle_pivots
@@ -219,6 +219,9 @@ def _fuse(cascade: Cascade, settings: Settings, steps: list[Step],
         steps.clear()
         return _search(search, Skeleton(cascade), cascade)
     if len(found[0].passes) > 1 and replay is None:
+        plainly = in_terms_of(cascade, found[1])
+        if plainly is not None and lower_bound(cascade, tuple(plainly.refused)) == len(found[0].passes):
+            return found[0], plainly  # without the pivot there are no fewer
         plain_steps: list[Step] = []
         plain = _search(replace(search, steps=plain_steps), Skeleton(cascade), cascade)
         if len(plain[0].passes) < len(found[0].passes):

@@ -16,9 +16,9 @@ from redfuser.derivation.evidence import Ranks, growth, is_finite_sum
 from redfuser.derivation.fusion import COUNT
 from redfuser.derivation.reconsider import is_expandable, reconsider
 from redfuser.derivation.simplify import collapse
-from redfuser.derivation.skeleton import Stage
+from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.derivation.verdict import StageReport
-from redfuser.ir import Expr, New, Old, refs, rewrite, substitute, walk
+from redfuser.ir import Cascade, Expr, New, Old, refs, rewrite, substitute, walk
 
 
 @dataclass
@@ -225,20 +225,45 @@ def _report(model: Model, sweep: Sweep, stage: Stage, refusal: Refusal, ranks: R
     body = stage.body if a is None else a.body
     values = sorted(mentioned(body) & set(sweep.changing)) or ["the stream length"]
     read = model.skeleton.readable
-    moving = " and ".join(f"{n} = {read(model.dependencies[n])}" if n in model.dependencies else n for n in values)
-    change = "changes" if len(values) == 1 else "change"
-    reason = f"{stage.monoid} of {read(body)} cannot be corrected while {moving} {change}"
+    moving = [f"{n} = {read(model.dependencies[n])}" if n in model.dependencies else n for n in values]
+    reason = _reason(stage.monoid, read(body), moving)
     hint, evidence = _hint(values, refusal, ranks)
     earlier = [s.name for s in model.skeleton.stages[: model.skeleton.stages.index(stage)]]
     return StageReport(stage.name, reason, hint, evidence, model.skeleton.cascade,
                        frozenset(earlier) - frozenset(sweep.changing))
 
 
+def in_terms_of(cascade: Cascade, plan: Plan) -> Plan | None:
+    """A plan with its refusals stated of `cascade`, of which it was made in another form; None where that says nothing
+    of `cascade`: a refused stage is not in it, or nothing but a failed search speaks against the stage."""
+    stages = {r.name: r for r in cascade.reductions}
+    if not all(report.name in stages and report.evidence for report in plan.refused):
+        return None
+    read = Skeleton(cascade)
+    bodies = {s.name: s.body for s in read.stages}
+    refused = []
+    for report in plan.refused:
+        final = report.final & stages.keys()
+        values = sorted(refs(bodies[report.name]) & stages.keys() - final)
+        reason = _reason(stages[report.name].monoid, read.readable(bodies[report.name]), values)
+        refused.append(replace(report, reason=reason, hint=_needs(values), cascade=cascade, final=final))
+    return replace(plan, refused=refused)
+
+
+def _reason(monoid: str, body: Expr, moving: list[str]) -> str:
+    change = "changes" if len(moving) == 1 else "change"
+    return f"{monoid} of {body} cannot be corrected while {' and '.join(moving)} {change}"
+
+
+def _needs(values: list[str]) -> str:
+    final = f"{' and '.join(values)} {'is' if len(values) == 1 else 'are'} final"
+    return f"No finite number of accumulators can follow it: it needs a pass in which {final}"
+
+
 def _hint(values: list[str], refusal: Refusal, ranks: Ranks | None) -> tuple[str, str]:
     """What would unlock a stage, and the evidence that nothing less does."""
     if ranks is not None and ranks.growing:
-        final = f"{' and '.join(values)} {'is' if len(values) == 1 else 'are'} final"
-        return f"No finite number of accumulators can follow it: it needs a pass in which {final}", str(ranks)
+        return _needs(values), str(ranks)
     if ranks is not None:
         rank = f"{ranks.kind} is {'at least ' if ranks.open else ''}{ranks.highest}"
         rules = "add a rule (rules=rf.rules.default + mine) or raise limits="

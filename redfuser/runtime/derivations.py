@@ -14,8 +14,7 @@ import pickle
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from fractions import Fraction
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,15 @@ from typing import Any
 from redfuser.derivation import Derivation, certify
 from redfuser.derivation.derive import Settings
 from redfuser.ir import Cascade, Node
+from redfuser.rules import RuleSet
+from redfuser.rules.theory import law_text
 from redfuser.runtime.cache import cache_directory, digest
 
 SWITCH = "REDFUSER_DERIVATIONS"
 """`off` in this environment variable: derive in every process."""
-FORMAT = "1"
-"""Changes with the classes that are stored."""
-_READABLE = {("builtins", n) for n in ("frozenset", "set", "tuple", "list", "dict")} | {("fractions", "Fraction")}
+_CONTAINERS = frozenset({("builtins", "frozenset"), ("builtins", "set"), ("fractions", "Fraction")})
+_PACKAGES = frozenset({"redfuser.ir", "redfuser.derivation"})
+"""What may stand in an entry: classes of these packages, and those of Python that they hold."""
 
 
 def derived(cascade: Cascade, settings: Settings, derive: Callable[[], Derivation]) -> Derivation:
@@ -49,8 +50,14 @@ def derived(cascade: Cascade, settings: Settings, derive: Callable[[], Derivatio
 def key_of(cascade: Cascade, settings: Settings) -> str:
     """A key of everything a derivation depends on: the cascade with its names, the laws, limits, preferences, and the
     code that derives."""
-    return digest(FORMAT, _versions(), spelled(cascade), *(f"{law.phase} {law}" for law in settings.rules),
-                  str(settings.allowed), str(settings.limits), str(settings.pivot), str(settings.taste))
+    preferences = (f"{f.name}={getattr(settings, f.name)}" for f in fields(settings) if f.name != "rules")
+    return digest(_versions(), spelled(cascade), _laws(settings.rules), *preferences)
+
+
+@lru_cache(maxsize=8)
+def _laws(rules: RuleSet) -> str:
+    """The laws as the engine reads them."""
+    return "\n".join(law_text(law, law.phase) for law in rules)
 
 
 def spelled(x: Any) -> str:
@@ -89,7 +96,9 @@ def _recall(key: str, settings: Settings) -> Derivation | None:
         if hashlib.sha256(key.encode() + body).digest() != checksum:
             return None
         found = _Reader(io.BytesIO(body)).load()
-        return replace(found, settings=settings) if isinstance(found, Derivation) else None
+        if not isinstance(found, Derivation):
+            return None
+        return replace(found, settings=replace(found.settings, rules=settings.rules))
     except Exception:  # a damaged entry, an older class, an unreadable directory: derive instead
         return None
 
@@ -97,7 +106,8 @@ def _recall(key: str, settings: Settings) -> Derivation | None:
 def _keep(key: str, made: Derivation) -> None:
     """Write an entry: all of it or nothing, and no error if that is impossible."""
     with suppress(OSError, pickle.PicklingError, TypeError, AttributeError):
-        body = pickle.dumps(replace(made, settings=None))  # type: ignore[arg-type]
+        bare = replace(made.settings, rules=None)  # type: ignore[arg-type]  # the caller has them
+        body = pickle.dumps(replace(made, settings=bare))
         directory = cache_directory()
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
@@ -121,8 +131,6 @@ class _Reader(pickle.Unpickler):
         pickle.UnpicklingError
             for anything else.
         """
-        if (module, name) == ("fractions", "Fraction"):
-            return Fraction
-        if (module, name) in _READABLE or module.split(".")[:2] in (["redfuser", "ir"], ["redfuser", "derivation"]):
+        if (module, name) in _CONTAINERS or ".".join(module.split(".")[:2]) in _PACKAGES:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a derivation")

@@ -54,7 +54,7 @@ def test_the_second_time_nothing_is_derived(cache):
     assert len(_entries(cache)) == 1
     assert (second.fused, second.verdict, second.stages) == (first.fused, first.verdict, first.stages)
     assert second.certificate.valid
-    assert second.settings is ask.settings
+    assert second.settings == ask.settings
     assert second.rules == first.rules
 
 
@@ -168,3 +168,15 @@ def test_results_are_the_same_from_the_cache(cache):
 
     x = np.random.default_rng(0).normal(size=(3, 17)).astype("float32")
     np.testing.assert_allclose(rf.fuse(f)(x), f(x), rtol=1e-5)
+
+
+def test_what_the_derivation_decided_is_kept(cache):
+    ask = Counter()
+    late = ((ask.cascade.reductions[-1].name, "wrong where nothing is selected"),)
+    made = derive_with(ask.cascade, replace(ask.settings, late=late))
+    assert made.passes > 1
+    derivations._keep(key_of(ask.cascade, ask.settings), made)
+    found = ask()
+    assert ask.count == 0
+    assert found.settings == made.settings
+    assert found.rules == made.rules

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -159,3 +161,15 @@ def test_laws_of_nodes_and_relations_without_rows_are_left_out():
     assert not {names[sine], names["telescope"], "axes-Sin"} & plain
     assert names["telescope"] in active("Num", "Leaf", "Add", "Mul", "changes")
     assert set(names.values()) <= active(*TABLES)
+
+
+def test_a_rule_set_is_the_same_key_after_pickling():
+    copy = pickle.loads(pickle.dumps(default))
+    assert copy == default
+    assert {default: 1}[copy] == 1
+    assert "_hash" not in vars(pickle.loads(pickle.dumps(copy)))
+
+
+def test_a_set_without_approximate_laws_is_its_own_exact_part():
+    assert default.exact() is default
+    assert APPROXIMATE["requantize"].exact().laws == ()
