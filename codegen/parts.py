@@ -38,7 +38,7 @@ def list_length(monoid: str) -> int:
 
 def part_dtype(m: PartsMonoid, part: str, compute: str, *, state: bool) -> str:
     """Dtype of a part: keys of lists as computed, numbers of users' monoids wide between blocks (`state`)."""
-    dtype = dict(zip(m.parts, m.dtypes, strict=True))[part]
+    dtype = m.part_dtype(part)
     if dtype != KEY:
         return dtype
     return WIDE if state and m.largest is None else compute
@@ -55,8 +55,8 @@ def state_shapes(a: Accumulator, compute: str, scalar: str) -> dict[str, tuple[t
 
 def identity_of(m: PartsMonoid, part: str) -> Const:
     """The state of nothing."""
-    number = dict(zip(m.parts, m.identity, strict=True))[part]
-    return Const(int(number) if dict(zip(m.parts, m.dtypes, strict=True))[part] != KEY else float(number))
+    number = m.part_identity(part)
+    return Const(float(number) if m.part_dtype(part) == KEY else int(number))
 
 
 def at_place(e: Expr, place: Expr) -> Expr:

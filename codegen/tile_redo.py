@@ -8,8 +8,8 @@ element by element, without the removed ones; a NaN or an infinity that the row 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial, reduce
 
 from redfuser.codegen.lower import Env, Space
 from redfuser.codegen.names import Names
@@ -36,7 +36,7 @@ class Redo:
         lo, hi : the part of the stream that this task sees
         """
         out: list[Stmt] = []
-        odd = self._any(self._is_odd(out, v) for v in self.roles.vectors)
+        odd: list[Expr] = [self._is_odd(out, v) for v in self.roles.vectors]
         again = [*known, *(self._zero(v) for v in self.roles.vectors)]
         first, last = self.place.visible(self.place.row_var, self.place.row_var)
         start, end = self.names.integer("row_start"), self.names.integer("row_end")
@@ -44,7 +44,7 @@ class Redo:
         again.append(LetInt(end.name, op("min", last, hi) if self.place.bounded("hi") else hi))
         element = self.names.integer(self.stream)
         again.append(For(element.name, start, end, Const(1), tuple(self._element(element))))
-        return [*out, If(odd, tuple(again))]
+        return [*out, If(reduce(partial(op, "or"), odd), tuple(again))]
 
     def _is_odd(self, out: list[Stmt], v: VectorSum) -> Var:
         """Does the row's state of `v` hold a NaN or an infinity?"""
@@ -52,12 +52,6 @@ class Redo:
         finite = op("lt", op("abs", self.row.cell(v.name)), math.inf)
         out.append(self._along(v, reds=(Red(odd.name, "any", op("not", finite)),)))
         return odd
-
-    def _any(self, conditions: Iterable[Expr]) -> Expr:
-        first, *rest = conditions
-        for c in rest:
-            first = op("or", first, c)
-        return first
 
     def _zero(self, v: VectorSum) -> Sweep:
         return self._along(v, puts=(Put(self.row.cell(v.name), Const(0.0)),))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
-from redfuser.extract.profile import Profile, table_of
+from redfuser.extract.profile import Profile, table_names, table_of
 
 CPU_SLOTS = {"fma": 1.0, "matmul": 1.0, "div": 9.0, "special": 14.0, "compare": 1.0, "shuffle": 2.0}
 """Vector instructions that one operation takes, in units of a multiply-add: a polynomial exp costs about one cycle per
@@ -104,7 +103,5 @@ def _gpu(name: str, table: Mapping[str, Any]) -> Device:
 
 def devices() -> list[str]:
     """Names that `Device.load` knows."""
-    folder = files("redfuser.extract").joinpath("devices")
-    named = (p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
-    return sorted([*named, *ALIASES])
+    return sorted([*table_names(), *ALIASES])
 

@@ -13,7 +13,6 @@ from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.errors import CheckError
 from redfuser.ir import (
     MONOIDS,
-    RANK,
     Axis,
     Cast,
     Const,
@@ -38,7 +37,7 @@ from redfuser.ir import (
     walk,
     with_children,
 )
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.interpret import at_place, numpy_dtype
 from redfuser.ir.ops import PIVOT
 
 Definition = tuple[tuple[str, ...], Expr]
@@ -168,8 +167,7 @@ def _of_nothing(e: Expr, monoids: Mapping[str, str]) -> Expr:
         if isinstance(x, Ref) and not has_parts(monoids[x.name]):
             return Const(float(MONOIDS[monoids[x.name]].identity))
         if isinstance(x, Part) and isinstance(x.body, Ref):
-            m = parts_monoid(monoids[x.body.name])
-            return Const(dict(zip(m.parts, m.identity, strict=True))[x.part])
+            return Const(parts_monoid(monoids[x.body.name]).part_identity(x.part))
         return None
 
     return rewrite(e, leaf)
@@ -254,14 +252,7 @@ class _Inliner:
             return Part(x.part, x.axes, value)
         assert isinstance(x.body, Ref)
         component = value.args[self.parts[x.body.name].index(x.part)]
-        place = x.axes[0] if x.axes else RANK
-
-        def placed(y: Expr) -> Expr | None:
-            if not isinstance(y, Part):
-                return None
-            return Part(y.part, tuple(place if a == RANK else a for a in y.axes), y.body)
-
-        return rewrite(component, placed)
+        return at_place(component, x.axes[0]) if x.axes else component
 
     def _definition(self, name: str) -> Definition:
         if name in self.results:

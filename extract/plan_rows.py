@@ -28,7 +28,8 @@ def row_decisions(s: Setting) -> tuple[RowDecisions, Notes]:
     depth = awaited_places(s.flat)
     block = max(block, depth)
     bypass = bool(wide_outs or not s.stream) and choose.streaming_stores(s.profile, _total_bytes(s))
-    chunk, few, beyond = (0, 0, 0) if depth else _split(s, rows, length, block)
+    cost = row_cost(s) if s.profile.threads > 1 and length > choose.CHUNK and s.options.chunk is None else None
+    chunk, few, beyond = (0, 0, 0) if depth else _split(s, cost, rows, length, block)
     notes = [f"rows: one task per row, lanes on {s.stream}"]
     lists = [a.name for a in s.flat.accumulators if _is_list(a)]
     if lists and any(s.stream in t.axes and not s.contiguous(t.name, s.stream) for t in s.flat.tensors):
@@ -43,20 +44,18 @@ def row_decisions(s: Setting) -> tuple[RowDecisions, Notes]:
         notes.append(f"never split: the loop reads place {depth} of a list, which a short part does not fill")
     if chunk:
         notes.append(f"fewer than {few} rows of more than {beyond} elements are split into chunks of {chunk}")
-    notes += _compared(s, rows, length)
+    if cost is not None:
+        notes.append(_compared(cost, rows, length, s.profile.threads))
     if bypass:
         notes.append("non-temporal stores: inputs and outputs exceed the last-level cache")
     return RowDecisions(0 if s.options.block else limit, block, bypass, chunk, few, beyond), tuple(notes)
 
 
-def _compared(s: Setting, rows: int, length: int) -> list[str]:
-    """What the cost model says of one segment per row and several, where the example lengths leave a choice."""
-    if s.options.chunk is not None or s.profile.threads < 2 or length <= choose.CHUNK:
-        return []
-    cost, threads = row_cost(s), s.profile.threads
+def _compared(cost: choose.RowCost, rows: int, length: int, threads: int) -> str:
+    """What the cost model says of one segment per row and several."""
     one, many = cost.single(rows, length, threads) * 1e6, cost.multi(rows, length, threads) * 1e6
     times = f"{one:.3g} us in one segment each, {many:.3g} us in several"
-    return [f"predicted for {rows} row{'s' * (rows != 1)} of {length}: {times}"]
+    return f"predicted for {rows} row{'s' * (rows != 1)} of {length}: {times}"
 
 
 def _is_list(a: Accumulator) -> bool:
@@ -70,13 +69,15 @@ def _total_bytes(s: Setting) -> int:
     return sum(numpy_dtype(d).itemsize * math.prod(s.hints[a] for a in axes) for axes, d in arrays)
 
 
-def _split(s: Setting, rows: int, length: int, block: int) -> tuple[int, int, int]:
-    """(chunk, few rows, split beyond): planned for where the example lengths are such a case."""
+def _split(s: Setting, cost: choose.RowCost | None, rows: int, length: int, block: int) -> tuple[int, int, int]:
+    """(chunk, few rows, split beyond): planned for where the example lengths are such a case.
+
+    `cost`: None where there is nothing to weigh, a single thread or a single chunk.
+    """
     threads = s.profile.threads
     if s.options.chunk is not None:
         return choose.round_up(s.options.chunk, block), 2 * threads if threads > 1 else 0, 0
-    cost = row_cost(s)
-    if not cost.splits(rows, length, threads):
+    if cost is None or not cost.splits(rows, length, threads):
         return 0, 0, 0
     few, beyond = choose.few_rows(cost, length, threads), choose.split_beyond(cost, rows, threads)
     return choose.round_up(choose.CHUNK, block), few, beyond

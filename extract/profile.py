@@ -63,8 +63,12 @@ def table_of(name: str) -> dict[str, Any] | None:
     return tomllib.loads(file.read_text()) if file.is_file() else None
 
 
+def table_names() -> list[str]:
+    """Names that `table_of` knows, of CPUs and GPUs."""
+    folder = files("redfuser.extract").joinpath("devices")
+    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+
+
 def available() -> list[str]:
     """Names of the CPU profiles."""
-    folder = files("redfuser.extract").joinpath("devices")
-    names = (p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
-    return sorted(name for name in names if (table_of(name) or {}).get("kind") != "gpu")
+    return [name for name in table_names() if (table_of(name) or {}).get("kind") != "gpu"]

@@ -165,9 +165,12 @@ class _Count:
     operations: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0.0))
     seen: set[Expr] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self.static = {a.name: a.size for a in self.flat.axes}
+
     def size(self, axis: str) -> int:
         """Length of an axis."""
-        static = {a.name: a.size for a in self.flat.axes}.get(axis)
+        static = self.static.get(axis)
         return self.sizes.get(base_axis(axis), 1) if static is None else static
 
     def points(self, axes: Iterable[str]) -> int:
@@ -230,7 +233,6 @@ class _Count:
             if e.fn in ("add", "sub") and fused_with is not None:
                 self.seen.add(fused_with)
                 parts = (*children(fused_with), *(a for a in e.args if a != fused_with))
-                points = times * self.points(free_axes(e))
             self.add(*_class_of(e, points))
         for c in parts:
             self.expression(c, times)

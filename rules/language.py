@@ -2,7 +2,7 @@
 
 A rule is one equation of real numbers, written as a Python function: its parameters are the pattern variables, its
 docstring is the law, and it returns the two sides. From this one object come the rewrite the engine runs
-(`redfuser.rules.encoding`), the test that samples it (`redfuser.rules.check`) and its printed form
+(`redfuser.rules.theory`), the test that samples it (`redfuser.rules.check`) and its printed form
 (`redfuser.rules.latex`), so that the three cannot disagree.
 """
 
@@ -113,7 +113,7 @@ def number(x: str | Expr) -> Condition:
 
 
 def exponent(x: str | Expr) -> Condition:
-    """x is a literal integer exponent >= 2."""
+    """x is a literal integer exponent >= 2, and not a very large one."""
     return _condition("exponent", x)
 
 

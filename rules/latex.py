@@ -6,6 +6,7 @@ import re
 from fractions import Fraction
 
 from redfuser.ir import Cast, Const, Expr, Idx, Load, New, Old, Op, Part, Reduce, Ref, Size, Tuple, Var
+from redfuser.ir.ops import label
 from redfuser.ir.show import show_number
 from redfuser.rules.language import STREAM
 
@@ -90,7 +91,7 @@ def latex(e: Expr, stream: str = "n") -> str:
 
 def _monoid(name: str) -> str:
     """The sign of a monoid: the length of a sorted list is its index."""
-    kind, _, length = name.partition("#")[0].partition(":")
+    kind, _, length = label(name).partition(":")
     return rf"\mathrm{{{kind}}}" + (f"^{{{length}}}" if length else "")
 
 

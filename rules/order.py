@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.ir import Expr, Part, Reduce, op, select
+from redfuser.ir.monoids import INDEX, VALUE
 from redfuser.rules.language import (
     STREAM,
     Best,
@@ -26,8 +27,6 @@ from redfuser.rules.language import (
     positive,
     rule,
 )
-
-VALUE, INDEX = "value", "index"
 
 
 def _moved(word: str, largest: bool) -> Iterator[Rule]:

@@ -17,10 +17,8 @@ from functools import cache, partial, reduce
 from itertools import repeat
 from typing import Any
 
-import numpy as np
-
 from redfuser.ir import Cast, Const, Expr, Op, Part, PartsMonoid, Reduce, Size, Tuple, Var, find_parts
-from redfuser.ir.interpret import at_place
+from redfuser.ir.interpret import at_place, numpy_dtype
 from redfuser.ir.monoids import left, right
 from redfuser.ir.ops import PIVOT
 from redfuser.rules.language import ANY
@@ -59,12 +57,14 @@ def _context() -> Any:
 @cache
 def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
     def sub(a: Any, b: Any) -> Any:
-        return a if mp.isinf(b) and a == b else a - b
+        found = a - b
+        return a if mp.isnan(found) and a == b else found
 
     def mul(a: Any, b: Any) -> Any:
-        if (mp.isinf(a) and b == 0) or (mp.isinf(b) and a == 0):
+        found = a * b
+        if mp.isnan(found) and not mp.isnan(a) and not mp.isnan(b):
             raise Undefined("0 times infinity")
-        return a * b
+        return found
 
     def div(a: Any, b: Any) -> Any:
         if b == 0:
@@ -173,16 +173,16 @@ class RealEvaluator:
     def _round(self, dtype: str, a: Any) -> Any:
         if not self.rounding:
             return a
-        return self.mp.mpf(float(np.dtype(dtype).type(float(a))))
+        return self.mp.mpf(float(numpy_dtype(dtype).type(float(a))))
 
     def _map(self, f: Callable[..., Any], *args: Value) -> Value:
         """`f` of numbers, element by element where an argument has elements."""
-        streams = [isinstance(a, tuple) for a in args]
-        if not any(streams):
+        streams = sum(isinstance(a, tuple) for a in args)
+        if not streams:
             return f(*args)
-        if all(streams):
+        if streams == len(args):
             return tuple(map(f, *args))
-        return tuple(map(f, *(a if stream else repeat(a) for a, stream in zip(args, streams, strict=True))))
+        return tuple(map(f, *(a if isinstance(a, tuple) else repeat(a) for a in args)))
 
     def whole(self, monoid: str, e: Expr) -> Value:
         """A value of a reduction: when a `Tuple` defines it, part by part and place by place."""

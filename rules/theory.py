@@ -28,8 +28,10 @@ from redfuser.rules.encoding import (
 )
 from redfuser.rules.language import PHASES, STREAM, Condition, Fact, Law, RuleSet
 
+FORBIDDEN = 10**12
+"""Cost of a node that must not remain: no other costs come near, and sums stay comparable."""
 COSTS = {"Add": 2, "Mul": 2, "Inv": 6, "Exp": 8, "Exp2": 8, "Log": 8, "Log2": 8, "Sqrt": 8, "Tanh": 10, "Sin": 10,
-         "Cos": 10, "Max2": 2, "Min2": 2, "Pow": 2, "Sel": 2, **dict.fromkeys(REDUCTION_NODES, 10**12)}
+         "Cos": 10, "Max2": 2, "Min2": 2, "Pow": 2, "Sel": 2, **dict.fromkeys(REDUCTION_NODES, FORBIDDEN)}
 """Weights of the engine's own extraction, which only tells whether a form without reductions exists and still gets
 cheaper; the final choice is made under the models of `redfuser.derivation.cost`."""
 
@@ -44,7 +46,7 @@ SETTLE = ("fact", "simplify")
 ROUNDS = tuple(p for p in PHASES if p not in SETTLE)
 """Phases that run once per iteration."""
 
-LARGEST_EXPONENT = 16
+LARGEST_POWER = 16
 """Powers grow no further: 1 * 1^k = 1^(k + 1) would never end where no other law says that it is 1."""
 
 _HEAD = re.compile(r"\(([A-Za-z]\w*)")
@@ -57,12 +59,13 @@ def tables(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Member:
-    """A ruleset: the phase it belongs to, and the nodes and relations without which it cannot match."""
+    """A ruleset: its phase, the nodes and relations without which it cannot match, the guide it concludes."""
 
     ruleset: str
     phase: str
     needs: frozenset[str]
     law: Law | None = None
+    guide: str = ""
 
 
 @dataclass
@@ -70,15 +73,14 @@ class Theory:
     """The text of a theory, and what is needed to run the part of it that can match."""
 
     rules: RuleSet
-    text: str = ""
-    _members: list[_Member] = field(default_factory=list)
+    text: str = field(default="", init=False)
+    _members: list[_Member] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         lines = [_signature()]
-        for head, rule in _analyses():
-            name = f"axes-{head}"
-            lines += [f"(ruleset {name})", rule.replace("@ruleset", name)]
-            self._members.append(_Member(name, "fact", frozenset((head,))))
+        for a in _analyses():
+            lines += [f"(ruleset {a.name})", a.rule]
+            self._members.append(_Member(a.name, "fact", tables(a.premise), guide=a.guide))
         for i, law in enumerate(self.rules):
             text = _law(law, f"law{i}")
             lines += [f"(ruleset law{i})", text.rule]
@@ -89,6 +91,8 @@ class Theory:
         """Text that declares `{prefix}-settle` and one ruleset `{prefix}-{phase}` per phase of `ROUNDS`, of the laws
         that can match when there are rows in the tables `found` alone, and that `keep` accepts."""
         members: dict[str, list[str]] = {p: [] for p in ("settle", *ROUNDS)}
+        while more := {m.guide for m in self._members if m.guide and m.needs <= found} - found:
+            found |= more  # a guide is there in the round that concludes it
         for m in self._members:
             if m.needs <= found and (m.law is None or keep is None or keep(m.law)):
                 members["settle" if m.phase in SETTLE else m.phase].append(m.ruleset)
@@ -104,6 +108,9 @@ _NODES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(BINARY.values(), ("E", "E")),
 }
 """Node -> the sorts of its operands."""
+
+TOGETHER = "Together"
+"""The node that joins terms of which the total cost is asked. No law mentions it."""
 
 _RELATIONS = {**dict.fromkeys(RELATIONS.values(), 1), "leq": 2, "changes": 2, "resort": 0, "choosing": 0, "unbound": 0,
               **dict.fromkeys(("leafy", "negleaf", "given", "step", "tame", "refused", ABSURD), 1)}
@@ -123,15 +130,17 @@ def _signature() -> str:
         cost = f":cost {COSTS[name]}" if name in COSTS else ""
         return f"({name} {' '.join(sorts)} {cost})"
 
+    nodes = [*(node(n, sorts) for n, sorts in _NODES.items()), f"({TOGETHER} E E :cost 0)"]
     return "\n".join([
-        "(sort Axes (Set String))", f"(datatype E {' '.join(node(n, sorts) for n, sorts in _NODES.items())})",
+        "(sort Axes (Set String))", f"(datatype E {' '.join(nodes)})",
         *(f"(relation {r} ({' '.join(['E'] * count)}))" for r, count in _RELATIONS.items()),
         "(function fv (E) Axes :merge (set-intersect old new))"])
 
 
 def _clearing() -> list[str]:
     """The ruleset that deletes every row of every table."""
-    patterns = [f"({name} {' '.join(f'x{i}' for i in range(len(sorts)))})" for name, sorts in _NODES.items()]
+    nodes = _NODES | {TOGETHER: ("E", "E")}
+    patterns = [f"({name} {' '.join(f'x{i}' for i in range(len(sorts)))})" for name, sorts in nodes.items()]
     found = [(f"(= e {p})", p) for p in patterns]
     found += [(p, p) for p in (f"({r} {' '.join(f'x{i}' for i in range(k))})" for r, k in _RELATIONS.items())]
     found.append(("(= axes (fv e))", "(fv e)"))
@@ -139,14 +148,31 @@ def _clearing() -> list[str]:
                                  for i, (premise, row) in enumerate(found))]
 
 
-def _analyses() -> list[tuple[str, str]]:
-    """Head -> the rules of the analyses for it: `fv`, what a leaf is, and the tripwire."""
-    found: list[tuple[str, str]] = []
+@dataclass(frozen=True)
+class _Analysis:
+    """A rule that is no law: its name, which is that of its ruleset, and the guide it concludes, if it does."""
+
+    name: str
+    premise: str
+    action: str
+    guide: str = ""
+
+    @property
+    def rule(self) -> str:
+        """The rule as text."""
+        return f'(rule ({self.premise}) ({self.action}) :ruleset {self.name} :name "{self.name}")'
+
+
+def _analyses() -> list[_Analysis]:
+    """The rules of the analyses: `fv`, what a leaf is, the guides, and the tripwire."""
+    found: list[_Analysis] = []
+
+    def analysis(*texts: str) -> None:
+        found.append(_Analysis(*texts))
 
     def axes(pattern: str, premises: str, value: str) -> None:
         head = pattern[1:].split(" ")[0].rstrip(")")
-        text = f'(rule ((= e {pattern}) {premises}) ((set (fv e) {value})) :ruleset @ruleset :name "axes-{head}")'
-        found.append((head, text))
+        analysis(f"axes-{head}", f"(= e {pattern}) {premises}", f"(set (fv e) {value})")
 
     axes("(Num q)", "", "(set-empty)")
     axes("(Cnt)", "", "(set-empty)")
@@ -162,15 +188,14 @@ def _analyses() -> list[tuple[str, str]]:
     for n in (*REDUCERS.values(), *(f"{n} k" for n in BEST.values()), "Over s"):
         axes(f"({n} a)", "(= fa (fv a))", f'(set-remove fa "{STREAM}")')
     axes("(Red m ax a)", "(= fa (fv a))", "(set-remove fa ax)")
-    extra = {
-        "Add": _guides_of_sums(), "Pow": _guide("power", "(= e (Pow a k)) (open a)", "open"),
-        "Num": f'(rule ((= e (Num p)) (= e (Num q)) (!= p q)) (({ABSURD} e)) :ruleset @ruleset :name "tripwire")',
-        "Leaf": '(rule ((= e (Leaf s ax))) ((leafy e)) :ruleset @ruleset :name "leafy")',
-        **{n: f'(rule ((= e (Part "value" p ({n} k a))) (leafy a)) ((leafy e)) :ruleset @ruleset :name "leafy-{n}")'
-           for n in BEST.values()},
-        "Mul": _guide("leaf", f"(= e (Mul {MINUS_ONE} b)) (leafy b)", "negleaf") + _guides_of_products(),
-    }
-    return [(head, f"{text}\n{extra[head]}" if head in extra else text) for head, text in found]
+    analysis("tripwire", "(= e (Num p)) (= e (Num q)) (!= p q)", f"({ABSURD} e)")
+    analysis("leafy-leaf", "(= e (Leaf s ax))", "(leafy e)")
+    for n in BEST.values():
+        analysis(f"leafy-{n}", f'(= e (Part "value" p ({n} k a))) (leafy a)', "(leafy e)")
+    analysis("negleaf-leaf", f"(= e (Mul {MINUS_ONE} b)) (leafy b)", "(negleaf e)")
+    for name, premise, relation in _GUIDES:
+        analysis(f"{relation}-{name}", premise, f"({relation} e)", relation)
+    return found
 
 
 def _condition_text(c: Condition, encode: Encoder, k: int) -> str:
@@ -190,7 +215,7 @@ def _condition_text(c: Condition, encode: Encoder, k: int) -> str:
     if c.kind == "equals":
         return f"(= {encode(x)} {encode(c.args[1])})"
     if c.kind == "exponent":
-        return f"(< {encode(x)} {LARGEST_EXPONENT})"
+        return f"(< {encode(x)} {LARGEST_POWER})"
     if c.kind == "number":
         return ""
     if c.kind == "at_most" and all(isinstance(a, Var) and a.name in encode.numbers for a in c.args):
@@ -205,34 +230,25 @@ def _names(conditions: tuple[Condition, ...], kind: str) -> frozenset[str]:
     return frozenset(a.name for c in conditions if c.kind == kind for a in c.args if isinstance(a, Var))
 
 
-def _guide(name: str, premises: str, relation: str) -> str:
-    return f'(rule ({premises}) (({relation} e)) :ruleset @ruleset :name "{relation}-{name}")'
-
-
-def _guides_of_sums() -> str:
-    """Where the change of a dependency stands alone in a sum, the sum is `open`: writing out its powers and products is
-    what the change was set apart for. Writing out any other multiplies the ways to say the same."""
-    difference = f"(= e (Add a (Mul {MINUS_ONE} b)))"
-    return "\n".join((
-        _guide("down", f"{difference} (changes a b)", "step"), _guide("up", f"{difference} (changes b a)", "step"),
-        _guide("term", "(= e (Add a b)) (step b)", "open"), _guide("left", "(= e (Add a b)) (open a)", "open"),
-        _guide("right", "(= e (Add a b)) (open b)", "open"), _guide("any", "(= e (Add a b)) (unbound)", "open"),
-        _guide("resort", "(= e (Add a b)) (resort)", "open"), _guide("open", "(= e (Add a b)) (open e)", "wide"),
-        _guide("choosing", "(= e (Add a b)) (choosing)", "wide")))
-
-
-def _guides_of_products() -> str:
-    return "\n" + "\n".join((
-        _guide("multiple", "(= e (Mul a b)) (step b)", "step"), _guide("factor", "(= e (Mul a b)) (open a)", "open"),
-        _guide("cofactor", "(= e (Mul a b)) (open b)", "open")))
+_DIFFERENCE = f"(= e (Add a (Mul {MINUS_ONE} b)))"
+_GUIDES = (
+    ("down", f"{_DIFFERENCE} (changes a b)", "step"), ("up", f"{_DIFFERENCE} (changes b a)", "step"),
+    ("term", "(= e (Add a b)) (step b)", "open"), ("left", "(= e (Add a b)) (open a)", "open"),
+    ("right", "(= e (Add a b)) (open b)", "open"), ("any", "(= e (Add a b)) (unbound)", "open"),
+    ("resort", "(= e (Add a b)) (resort)", "open"), ("open", "(= e (Add a b)) (open e)", "wide"),
+    ("choosing", "(= e (Add a b)) (choosing)", "wide"),
+    ("multiple", "(= e (Mul a b)) (step b)", "step"), ("factor", "(= e (Mul a b)) (open a)", "open"),
+    ("cofactor", "(= e (Mul a b)) (open b)", "open"), ("power", "(= e (Pow a k)) (open a)", "open"))
+"""(name, premise, conclusion). Where the change of a dependency stands alone in a sum, the sum is `open`: writing out
+its powers and products is what the change was set apart for. Writing out any other multiplies the ways to say the
+same."""
 
 
 @dataclass(frozen=True)
 class _Text:
-    """One law as text: what must be found, what is concluded, the whole rule."""
+    """One law as text: what must be found, and the whole rule."""
 
     premise: str
-    action: str
     rule: str
 
 
@@ -249,15 +265,15 @@ def _law(law: Law, ruleset: str) -> _Text:
         targets = [match(a) for a in law.conclusion.args]
         found = " ".join(f"(= e{k} {target})" for k, target in enumerate(targets))
         concluded = f"({relation} {' '.join(f'e{k}' for k in range(len(targets)))})"
-        return _Text(f"{' '.join(targets)} {premises}", "", f"(rule ({found} {premises}) ({concluded}) {tail})")
+        return _Text(f"{' '.join(targets)} {premises}", f"(rule ({found} {premises}) ({concluded}) {tail})")
     left, right = match(law.left), build(law.right)
     if isinstance(law.left, Var) and law.left.name not in numbers:
-        return _Text(premises, right, f"(rule ({premises}) ((union {left} {right})) {tail})")
+        return _Text(premises, f"(rule ({premises}) ((union {left} {right})) {tail})")
     if law.phase == "simplify":
         rule = f"(rewrite {left} {right} :subsume :when ({premises}) {tail})"
     else:
         rule = f"(rule ((= e {left}) {premises}) ((union e {right})) {tail})"
-    return _Text(f"{left} {premises}", right, rule)
+    return _Text(f"{left} {premises}", rule)
 
 
 def law_text(law: Law, ruleset: str) -> str:

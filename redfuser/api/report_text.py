@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.ir import MONOIDS, Expr, New, Old, Ref, Var, refs, rewrite
-from redfuser.ir.ops import OPS, PIVOT
+from redfuser.ir.ops import OPS, PIVOT, label
 
 if TYPE_CHECKING:
     from redfuser.api.report import CascadeReport, KernelInfo, Report
@@ -18,7 +18,7 @@ def _combined(monoid: str, old: str, new: str) -> str:
     if monoid == PIVOT:
         return f"the smaller in magnitude of {old} and {new}"
     if monoid not in MONOIDS:
-        return f"{monoid.partition('#')[0]}({old}, {new})"
+        return f"{label(monoid)}({old}, {new})"
     info = OPS[MONOIDS[monoid].combine]
     return f"{old} {info.symbol} {new}" if info.symbol else f"{info.name}({old}, {new})"
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from redfuser.cli.app import print_json
 from redfuser.cli.console import console, table
 from redfuser.rules import APPROXIMATE, GROUPS, check_rule, default
-from redfuser.rules.conditions import needed_conditions
+from redfuser.rules.conditions import Need, needed_conditions
 from redfuser.rules.language import Law, Rule, RuleSet
 from redfuser.zoo.ablation import KINDS, Loss, ablate
 
@@ -56,7 +56,7 @@ def describe(law: Law, check: bool) -> dict[str, Any]:
         "samples": None if outcome is None else outcome.samples,
         "ok": None if outcome is None else outcome.ok,
         "counterexample": None if outcome is None or outcome.ok else str(outcome.counterexample),
-        "conditions": [{"condition": str(n.condition), "role": n.role,
+        "conditions": [{"condition": str(n.condition), "role": _role(n),
                         "fails_without": None if n.breaks is None else {k: str(v) for k, v in n.breaks.items()}}
                        for n in needs] if check else None,
     }
@@ -67,7 +67,7 @@ def show(rows: list[dict[str, Any]]) -> None:
     laws = table("group", "name", "truth", "law", "check", "conditions", whole=("group", "name", "truth"))
     for row in rows:
         checked = {None: "", True: "ok", False: "WRONG"}[row["ok"]]
-        conditions = ", ".join(f"{c['condition']} {_role(c)}" for c in row["conditions"] or ())
+        conditions = ", ".join(f"{c['condition']} {c['role']}" for c in row["conditions"] or ())
         laws.add_row(row["group"], row["name"], row["truth"], Text(row["law"]), Text(checked), Text(conditions))
     output = console()
     output.print(laws)
@@ -77,11 +77,9 @@ def show(rows: list[dict[str, Any]]) -> None:
         output.print(Text(f"WRONG: {row['name']}, at {row['counterexample']}"))
 
 
-def _role(condition: Mapping[str, Any]) -> str:
-    """What a condition does; a stream-free operand of a law without reductions only guides the search."""
-    if condition["role"] == "not needed" and condition["condition"].startswith("free("):
-        return "guides the search"
-    return str(condition["role"])
+def _role(need: Need) -> str:
+    """What a condition does; a stream-free operand that the law itself does not need guides the search."""
+    return "guides the search" if need.role == "not needed" and need.condition.kind == "free" else need.role
 
 
 # ---- ablation

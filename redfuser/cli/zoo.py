@@ -20,11 +20,13 @@ _INTRODUCTION = """\
 Made by `redfuser zoo --markdown`. Every entry is a plain NumPy function in `redfuser/zoo` with the verdict, the number
 of passes, and the least number of accumulators per row (the count and pivots aside) that mathematics gives. The labels
 are worked out by hand, and a test measures the numbers of accumulators without the engine. `a / b`: the label is a, the
-derivation finds b; such disagreements are listed in `KNOWN_WRONG`, and the label stands.
+derivation finds b. More accumulators than the least are no failure. A missed verdict is one: the label stands, and
+`KNOWN_WRONG` says why.
 
 `redfuser zoo` derives all of them, checks every certificate, and runs the fused forms on data that are hard for
-float32; its exit status is 1 when a label is missed or an error exceeds the contract. `redfuser zoo NAME...`,
-`--family`, `--prove`, `--jobs` and `--json` choose entries, proofs, processes and output."""
+float32; its exit status is 1 when a verdict is missed, a certificate or a proof that was asked for is not valid, or an
+error exceeds the contract. `redfuser zoo NAME...`, `--family`, `--prove`, `--jobs` and `--json` choose entries, proofs,
+processes and output."""
 
 
 def run_zoo(names: Sequence[str], *, family: str | None, jobs: int, prove: bool, form: str,

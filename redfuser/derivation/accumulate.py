@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from redfuser.derivation.assumptions import Fact
-from redfuser.derivation.cost import AccumulatorCost
+from redfuser.derivation.cost import NEW, AccumulatorCost
 from redfuser.derivation.engine import Limits, Scope, Search, Step
 from redfuser.derivation.parts import gathered, share_extremes, spread
 from redfuser.derivation.skeleton import Skeleton, Stage, kept_axes, maximal_free, reads_state, reductions_in
@@ -189,7 +189,7 @@ class Model:
         if isinstance(e, Old):
             return f"old {e.name}", frozenset(self.axes.get(e.name, ()))
         if isinstance(e, New):
-            return f"new {e.name}", frozenset((*self.axes.get(e.name, ()), "@new"))
+            return f"new {e.name}", frozenset((*self.axes.get(e.name, ()), NEW))
         return None
 
 
@@ -276,7 +276,8 @@ class _Steady:
         self.prices: list[int] = []
 
     def __call__(self, step: Step) -> str:
-        self.prices += self.scope.prices([self.goal])
+        if step.nodes > SMALL // 2:
+            self.prices.append(self.scope.price([self.goal]))
         last = self.prices[-ROUNDS_WITHOUT_GAIN - 1 :]
         return "settled" if step.nodes > SMALL and last == last[:1] * (ROUNDS_WITHOUT_GAIN + 1) else ""
 
@@ -315,6 +316,7 @@ def _postpone(search: Search, model: Model, stage: Stage) -> None:
 
 
 def leaf_price(taste: Taste, name: str) -> int:
+    """Cost of a unit: a few for the value of an accumulator, what the taste asks for a result, 1 for anything else."""
     if name.startswith(f"ref {ACCUMULATOR}"):
         return 3 + taste.reference // 8
     return taste.reference if name.startswith("ref ") else 1
@@ -388,7 +390,7 @@ def _collect_signs(scope: Scope, model: Model, search: Search) -> None:
         return
     search.steps.append(scope.saturate(Step("signs"), Limits(iterations=1)))
     for name in (*model.results, *model.dependencies):
-        model.signs[name] = tuple(r for r in SIGNS if scope.holds(r, model.symbol(name)))
+        model.signs[name] = scope.holds(SIGNS, model.symbol(name))
 
 
 def mentioned(e: Expr) -> frozenset[str]:

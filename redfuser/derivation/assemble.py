@@ -13,7 +13,9 @@ from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade, check_f
 from redfuser.derivation.parts import projected
 from redfuser.derivation.passes import Plan
 from redfuser.derivation.simplify import cancel_exponentials, collapse
-from redfuser.ir import Cascade, Const, Expr, Let, Load, New, Old, Ref, Size, refs, rewrite, walk
+from redfuser.frontend.naming import unique_name
+from redfuser.ir import Cascade, Const, Expr, Let, Load, New, Old, Ref, Size, names_read, refs, rewrite, walk
+from redfuser.ir.ops import label
 from redfuser.rules.language import STREAM
 
 LENGTH = Size(STREAM)
@@ -42,7 +44,7 @@ def assemble(model: Model, plan: Plan, cascade: Cascade, *, lean: bool = False) 
     shown = frozenset[str]().union(*(refs(o.expr) for o in cascade.outs)) & set(model.results) - set(wanted)
     live = _Reachable(model, plan, wanted, sorted(shown))
     names = _choose_names(model, plan, live)
-    build = _Builder(model, plan, names)
+    build = _Builder(model, names)
     accumulators, passes, corrections = [], [], []
     for sweep in plan.sweeps:
         members = [k for k in sweep.accumulators if k in live.accumulators]
@@ -143,12 +145,13 @@ class _Reachable:
 
 def _choose_names(model: Model, plan: Plan, live: _Reachable) -> Names:
     names = Names()
+    taken = {*model.results, *model.dependencies, *model.skeleton.producers,
+             *(t.name for t in model.skeleton.cascade.tensors)}
     for index in sorted(live.lengths):
-        names.counts[index] = COUNT if index == 0 else f"{COUNT}_{index + 1}"
+        names.counts[index] = COUNT if index == 0 else unique_name(f"{COUNT}_{index + 1}", taken)
+        taken.add(names.counts[index])
     plain = {e.name: r for r, e in reversed(model.results.items())
              if isinstance(e, Ref) and e.name.startswith(ACCUMULATOR)}
-    taken = {*model.results, *model.dependencies, *model.skeleton.producers, *names.counts.values(),
-             *(t.name for t in model.skeleton.cascade.tensors)}
     for k in (k for s in plan.sweeps for k in s.accumulators if k in live.accumulators):
         name = plain.get(k) or _private_name(model, live, k, names) or _free_name(model, k, taken)
         names.accumulators[k] = name
@@ -179,7 +182,7 @@ def _free_name(model: Model, k: str, taken: set[str]) -> str:
     """A readable name: sum_w for the sum of an input w, else the stage's name with a number."""
     a = model.accumulators[k]
     unit = model.skeleton.units.get(a.body.tensor) if isinstance(a.body, Load) else None
-    monoid = a.monoid.partition("#")[0].replace(":", "")
+    monoid = label(a.monoid).replace(":", "")
     stem = f"{monoid}_{unit.tensor}" if isinstance(unit, Load) else f"{a.stage}_1"
     name, j = stem, 1
     while name in taken:
@@ -191,7 +194,7 @@ def _free_name(model: Model, k: str, taken: set[str]) -> str:
 class _Builder:
     """Writes skeleton expressions in final names and concrete units."""
 
-    def __init__(self, model: Model, plan: Plan, names: Names) -> None:
+    def __init__(self, model: Model, names: Names) -> None:
         self.model = model
         self.names = names
 
@@ -246,13 +249,7 @@ class _Builder:
 
 
 def _read_by_outs(cascade: Cascade, name: str) -> bool:
-    names = frozenset[str]().union(*(refs(o.expr) for o in cascade.outs))
-    producers = {p.name: p.expr for p in cascade.producers}
-    seen: set[str] = set()
-    while names - seen:
-        seen |= names
-        names = names.union(*(refs(producers[n]) for n in names if n in producers))
-    return name in seen
+    return name in names_read((o.expr for o in cascade.outs), {p.name: p.expr for p in cascade.producers})
 
 
 def _in_level_order(fused: FusedCascade) -> FusedCascade:

@@ -16,13 +16,13 @@ from functools import reduce
 from itertools import accumulate
 from typing import Any
 
-from redfuser.derivation.fusion import Accumulator, FusedCascade
-from redfuser.derivation.hard import NOTHING, Ieee, agrees, hard_streams, has_conditions
+from redfuser.derivation.fusion import NOTHING, Accumulator, FusedCascade
+from redfuser.derivation.hard import Ieee, agrees, hard_streams, has_conditions
 from redfuser.derivation.parts import occupied
 from redfuser.derivation.sample import Sampler, Stream, evaluate_results
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.steer import Steering
-from redfuser.ir import Expr, New, Old, Part, Ref, find_parts, op, refs, walk
+from redfuser.ir import MONOIDS, Expr, New, Old, Part, Ref, find_parts, refs, walk
 from redfuser.ir.ops import PIVOT
 from redfuser.rules.real import Parts, RealEvaluator, Undefined, by_table, difference, precision
 
@@ -38,7 +38,6 @@ MOST_TRIALS = 24
 """Streams drawn before giving up to find `TRIALS` on which everything is defined."""
 SEGMENTS = ((2, 1, 3), (3, 2, 3), (5, 4, 6))
 """Elements per segment of the random stream; longer ones where shorter ones leave something undefined."""
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
 @dataclass(frozen=True)
@@ -202,11 +201,7 @@ def _combine(monoid: str, values: list[Any]) -> Any:
     parts = find_parts(monoid)
     if parts is not None:
         return RealEvaluator(by_table({}), 1).combine_parts(parts, values)
-    units = [Ref(f"{i}") for i in range(len(values))]
-    e: Expr = units[0]
-    for r in units[1:]:
-        e = op(_COMBINE[monoid], e, r)
-    return RealEvaluator(by_table(dict(zip(units, values, strict=True))), 1)(e)
+    return reduce(RealEvaluator(by_table({}), 1).ops[MONOIDS[monoid].combine], values)
 
 
 def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> Certificate:

@@ -179,4 +179,3 @@ def _times(form: Affine | None, factor: Expr) -> Affine | None:
     if form is None:
         return None
     return {n: collapse(c * factor) for n, c in form[0].items()}, collapse(form[1] * factor)
-

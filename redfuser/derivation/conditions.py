@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from redfuser.derivation.engine import Engine, Limits, Scope, Step
-from redfuser.derivation.fusion import COUNT, FusedCascade
+from redfuser.derivation.fusion import FusedCascade
 from redfuser.derivation.skeleton import Skeleton
-from redfuser.ir import NEG_INF, Cascade, Expr, Load, Op, Reduce, Ref, Size, refs, substitute, walk
+from redfuser.ir import NEG_INF, Cascade, Expr, Load, Op, Reduce, Ref, Size, names_read, refs, substitute, walk
 from redfuser.rules.language import STREAM
 
 _DOMAINS = {"div": ("nz", "{} != 0"), "log": ("pos", "{} > 0"), "log2": ("pos", "{} > 0"), "sqrt": ("nneg", "{} >= 0")}
@@ -54,13 +54,14 @@ def domains(fused: FusedCascade, engine: Engine) -> tuple[str, ...]:
             scope.add(e)
         scope.saturate(Step("conditions"), Limits(iterations=2))
         open_ = [(fn, e) for fn, e, x in converted
-                 if form.may_be_removed(e) or not scope.holds(_DOMAINS[fn][0], x)]
+                 if form.may_be_removed(e) or not scope.holds(_DOMAINS[fn][:1], x)]
     return tuple(dict.fromkeys(f"{_DOMAINS[fn][1].format(e)} for the finished row (otherwise NaN or infinite, as in "
                                "NumPy)" for fn, e in open_))
 
 
 def _partial(fused: FusedCascade) -> Iterator[tuple[str, Expr]]:
     """Partial operations of the epilogue, and their operands over accumulators."""
+    counts = {a.name for a in fused.accumulators if a.counts}
     definitions: dict[Expr, Expr] = {Ref(d.name, d.axes): d.expr for d in fused.dependencies}
 
     def written_out(e: Expr) -> Expr:
@@ -69,7 +70,7 @@ def _partial(fused: FusedCascade) -> Iterator[tuple[str, Expr]]:
 
     for _, e in fused.epilogue:
         for x in walk(written_out(e)):
-            if isinstance(x, Op) and x.fn in _DOMAINS and refs(x.args[-1]) - {COUNT}:
+            if isinstance(x, Op) and x.fn in _DOMAINS and refs(x.args[-1]) - counts:
                 yield x.fn, x.args[-1]
 
 
@@ -92,7 +93,7 @@ class _Form:
     def state(self, scope: Scope) -> None:
         """What accumulators and dependencies are, and what is guaranteed."""
         for a in self.accumulators:
-            if a.name.partition("_")[0] == COUNT:
+            if a.counts:
                 scope.equate(Ref(a.name, a.axes), Size(STREAM))
             else:
                 scope.equate(Ref(a.name, a.axes), Reduce(a.monoid, STREAM, self.skeleton.abstract(a.body)))
@@ -105,15 +106,6 @@ class _Form:
 
     def may_be_removed(self, e: Expr) -> bool:
         """Whether the value reads elements that a mask may remove, all of them: then a sum of exponentials is 0."""
-        producers = self.skeleton.producers
-        seen: set[str] = set()
-        todo = [e]
-        while todo:
-            x = todo.pop()
-            if NEG_INF in walk(x):
-                return True
-            for name in refs(x) - seen:
-                seen.add(name)
-                if name in producers or name in self.bodies:
-                    todo.append(producers[name].expr if name in producers else self.bodies[name])
-        return False
+        definitions = self.bodies | {n: p.expr for n, p in self.skeleton.producers.items()}
+        read = names_read([e], definitions) & definitions.keys()
+        return any(NEG_INF in walk(x) for x in (e, *(definitions[n] for n in read)))

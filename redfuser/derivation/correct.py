@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from redfuser.derivation.accumulate import Location, Model
-from redfuser.derivation.cost import FORBIDDEN, ClosureCost, CorrectionCost
+from redfuser.derivation.cost import ClosureCost, CorrectionCost
 from redfuser.derivation.engine import Limits, Scope, Search, Step
 from redfuser.derivation.fusion import COUNT
 from redfuser.derivation.parts import spread
 from redfuser.derivation.skeleton import reductions_in
 from redfuser.ir import Expr, New, Old, Op, Reduce, Ref, Size, refs, rewrite, substitute, walk
 from redfuser.rules.language import STREAM
+from redfuser.rules.theory import FORBIDDEN
 
 MOST_NEW_ACCUMULATORS = 8
 QUICK = Limits(nodes=1500, iterations=8)
@@ -128,7 +129,7 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
             scope.add(goal)
         cost = CorrectionCost(taste=search.taste)
         _saturate(scope, search, step, goals)
-        if step.outcome != "hopeless" and max(scope.prices(goals)) >= FORBIDDEN:
+        if step.outcome != "hopeless" and scope.price(goals) >= FORBIDDEN:
             step.reached = step.iterations
             scope.state("unbound")
             step = Step(f"corrections for {stage}, all forms")
@@ -150,7 +151,7 @@ def _saturate(scope: Scope, search: Search, step: Step, goals: list[Expr]) -> No
     if search.replay:
         scope.saturate(step, search.replay.limits())
     else:
-        scope.saturate(step, search.limits, _Enough(lambda: scope.prices(goals), search))
+        scope.saturate(step, search.limits, _Enough(lambda: scope.price(goals), search))
 
 
 def _whole(monoid: str, body: Expr) -> Expr:
@@ -168,20 +169,22 @@ def _split_locations(model: Model, e: Expr) -> Expr:
 
 
 class _Enough:
-    """When to stop a search: every correction stayed the same for two more iterations, or the search is hopeless."""
+    """When to stop a search: no correction got cheaper in two more iterations, or the search is hopeless."""
 
-    def __init__(self, costs: Callable[[], list[int]], search: Search) -> None:
-        self.costs = costs
+    def __init__(self, cost: Callable[[], int], search: Search) -> None:
+        self.cost = cost
         self.search = search
-        self.history: list[list[int]] = []
+        self.last = -1
+        self.same = 0
         self.asked = False
 
     def __call__(self, step: Step) -> str:
-        self.history.append(self.costs())
-        if self.history[-2:-1] != self.history[-1:]:
+        before, self.last = self.last, self.cost()
+        self.same = self.same + 1 if before == self.last else 0
+        if not self.same:
             step.reached = step.iterations
-        if max(self.history[-1]) < FORBIDDEN:
-            return "settled" if len(self.history) > 2 and self.history[-3:] == self.history[-1:] * 3 else ""
+        if self.last < FORBIDDEN:
+            return "settled" if self.same == 2 else ""
         if not self.asked and (step.nodes > QUICK.nodes or step.iterations >= QUICK.iterations):
             self.asked = True
             return "hopeless" if self.search.hopeless() else ""

@@ -6,6 +6,7 @@ difference of computed quantities may cancel, and a reduction costs its body onc
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -13,14 +14,15 @@ from typing import Any
 from redfuser.derivation.taste import STABLE, Taste
 from redfuser.rules.encoding import REDUCTION_NODES
 from redfuser.rules.language import STREAM
+from redfuser.rules.theory import COSTS, FORBIDDEN
 
-FORBIDDEN = 10**12
 NEW_ACCUMULATOR = 80
-_WEIGHTS = {"Num": 1, "Leaf": 1, "Cnt": 1, "Add": 2, "Mul": 2, "Inv": 6, "Exp": 8, "Exp2": 8, "Log": 8, "Log2": 8,
-            "Sqrt": 8, "Tanh": 10, "Sin": 10, "Cos": 10, "Abs": 1, "Max2": 2, "Min2": 2, "Pow": 2, "Sel": 2}
+NEW = "@new"
+"""The pseudo-axis of values that belong to the state after the chunk."""
+_WEIGHTS = {"Num": 1, "Leaf": 1, "Cnt": 1, "Abs": 1, **COSTS}
 
 
-class Cost:
+class Cost(ABC):
     """Base cost model: weights of operations, penalties for instability, `reduction` decides what a reduction costs."""
 
     def __init__(self, leaf: Callable[[str], int] = lambda _: 1, taste: Taste = STABLE) -> None:
@@ -52,9 +54,9 @@ class Cost:
         harmless = ("npos", "tame") if self.taste.bounded else ("npos",)
         return head in ("Exp", "Exp2") and all(egraph.lookup_function(r, [args[0]]) is None for r in harmless)
 
+    @abstractmethod
     def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
         """Cost of a reduction node."""
-        raise NotImplementedError
 
 
 def _is_difference_of_leaves(egraph: Any, a: Any, b: Any) -> bool:
@@ -111,7 +113,3 @@ class ClosureCost(Cost):
     def _in_reduction(self, egraph: Any, argument: Any) -> bool:
         axes = egraph.lookup_function("fv", [argument])
         return axes is None or STREAM in {egraph.value_to_string(tag) for tag in egraph.value_to_set(axes)}
-
-
-NEW = "@new"
-"""The pseudo-axis of values that belong to the state after the chunk."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from redfuser.derivation.fusion import COUNT
 from redfuser.derivation.monoid import UserMonoid
 from redfuser.errors import ShapeError, TraceError
 from redfuser.ir import (
@@ -27,9 +28,6 @@ from redfuser.ir import (
 from redfuser.ir import Cascade as CascadeNode
 from redfuser.ir.monoids import INDEX, VALUE, list_monoid
 from redfuser.ir.ops import PIVOT
-
-if TYPE_CHECKING:
-    pass
 
 
 def axes(names: str) -> Any:
@@ -85,7 +83,8 @@ class Cascade:
         Raises
         ------
         ShapeError
-            when the name is taken or no identifier, the monoid is unknown, or `body` has another number of parts.
+            when the name is taken, `count` or no identifier, the monoid is unknown, or `body` has another number of
+            parts.
         """
         if isinstance(monoid, UserMonoid):
             return self._reduce_parts(monoid, name, body)
@@ -96,8 +95,9 @@ class Cascade:
 
     def _add(self, monoid: str, name: str, body: Expr) -> Ref:
         """A new reduction; returns its value."""
-        if not name.isidentifier() or any(r.name == name for r in self._reductions):
-            raise ShapeError(f"argument 'name' is {name!r}; every reduction needs an identifier of its own")
+        if not name.isidentifier() or name == COUNT or any(r.name == name for r in self._reductions):
+            raise ShapeError(f"argument 'name' is {name!r}; every reduction needs an identifier of its own, and "
+                             f"{COUNT!r} is the number of elements seen")
         kept = tuple(a for a in _axis_order(body) if a != self.axis.name)
         self._reductions.append(Reduction(name, monoid, body, kept))
         return Ref(name, kept)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from redfuser.derivation.commands import expression, lines, program
@@ -22,7 +23,7 @@ from redfuser.errors import EngineError
 from redfuser.ir import Expr
 from redfuser.rules.encoding import Encoder, LeafOf, decode, parse
 from redfuser.rules.language import Law, RuleSet
-from redfuser.rules.theory import ABSURD, ROUNDS, START, TABLES, Theory, tables
+from redfuser.rules.theory import ABSURD, ROUNDS, START, TABLES, TOGETHER, Theory, tables
 
 RUNAWAY = 2
 """No round is started that would exceed the node limit this many times, if growth goes on as it did: it could not be
@@ -80,6 +81,7 @@ class Scope:
     filled: frozenset[str] = frozenset(("Num",))
     record: Record = field(default_factory=Record)
     watched: bool = False
+    _unsaid: list[str] = field(default_factory=list)
 
     def text(self, e: Expr) -> str:
         """The engine's text of an expression."""
@@ -107,15 +109,22 @@ class Scope:
         self.say(f"({relation} {' '.join(map(self.text, args))})")
 
     def say(self, text: str) -> None:
-        """Run text in the e-graph, and note it for a repetition."""
+        """Run text in the e-graph before anything is asked of it, and note it for a repetition."""
         self.record.texts(text)
-        self.engine.run(text)
+        self._unsaid.append(text)
 
-    def holds(self, relation: str, e: Expr) -> bool:
-        """Whether a fact about an expression has been derived."""
-        fact = f"({relation} {self.text(e)})"
-        found = self.engine.check(fact)
-        self.record.questions(fact, found)
+    def _speak(self) -> None:
+        """Run what was said: in one call, for a call costs more than most of what is said."""
+        if self._unsaid:
+            self.engine.run("\n".join(self._unsaid))
+            self._unsaid.clear()
+
+    def holds(self, relations: Sequence[str], e: Expr) -> tuple[str, ...]:
+        """Those of the relations that have been derived for an expression."""
+        text = self.text(e)
+        self._speak()
+        found = self.engine.holds(relations, text)
+        self.record.questions(tuple(relations), text, found)
         return found
 
     def tell(self, texts: list[str]) -> None:
@@ -149,6 +158,7 @@ class Scope:
 
     def _round(self, matched: set[str]) -> tuple[bool, int]:
         """One round of the laws that can match what there is: those of nodes and relations without any row wait."""
+        self._speak()
         rulesets = self.engine.rulesets(self.filled, self.keep)
         settle = f"(saturate {rulesets}-settle)"
         phases = " ".join(f"(run {rulesets}-{phase}) {settle}" for phase in ROUNDS)
@@ -164,6 +174,7 @@ class Scope:
         step.record = self.record
         self.record.saturations(step)
         step.outcome = "limit"
+        self._speak()
         step.nodes = self.engine.nodes()
         growth = 1.0
         for _ in range(limits.iterations):
@@ -187,13 +198,16 @@ class Scope:
         step.milliseconds += (time.perf_counter() - start) * 1e3
         return step
 
-    def prices(self, goals: list[Expr]) -> list[int]:
-        """Cost of each goal under the fixed weights of `redfuser.rules.theory`: quick, no term is built."""
-        return self.engine.prices([self.text(g) for g in goals])
+    def price(self, goals: list[Expr]) -> int:
+        """Cost of the goals together under the fixed weights of `redfuser.rules.theory`: quick, no term is built."""
+        texts = [self.text(g) for g in goals]
+        self._speak()
+        return self.engine.price(texts)
 
     def extract(self, goals: list[Expr], cost: Any) -> list[tuple[int, Expr]]:
         """The cheapest equal expression of each goal under a cost model (`redfuser.derivation.cost`)."""
         texts = [self.text(g) for g in goals]
+        self._speak()
         found = self.engine.extract(texts, cost)
         if not self.watched:
             self.record.extractions(texts, cost, [text for _, text in found])
@@ -269,8 +283,14 @@ class Engine:
         EngineError
             when the engine rejects it or panics (the e-graph is rebuilt at the next use).
         """
-        try:
+        with self._alert():
             return list(self._egraph.run_program(*(program(text) or self._egraph.parse_program(text))))
+
+    @contextmanager
+    def _alert(self) -> Iterator[None]:
+        """Rejections and panics of the engine become errors of ours; after a panic the e-graph is built again."""
+        try:
+            yield
         except BaseException as problem:  # a Rust panic arrives as a BaseException
             name = type(problem).__name__
             if name == "PanicException":
@@ -280,21 +300,11 @@ class Engine:
                 raise
             raise EngineError(f"the equality-saturation engine failed: {problem}") from problem
 
-    def check(self, fact: str) -> bool:
-        """Whether a fact holds in the e-graph.
-
-        Raises
-        ------
-        EngineError
-            when the engine panics.
-        """
-        try:
-            self.run(f"(check {fact})")
-        except EngineError as problem:
-            if self._egraph is None or "Check failed" not in str(problem):
-                raise
-            return False
-        return True
+    def holds(self, relations: Sequence[str], text: str) -> tuple[str, ...]:
+        """Those of the relations that hold for an expression."""
+        with self._alert():
+            _, value = self._egraph.eval_expr(expression(text))
+            return tuple(r for r in relations if self._egraph.lookup_function(r, [value]) is not None)
 
     def nodes(self) -> int:
         """Number of expression nodes in the e-graph."""
@@ -304,22 +314,26 @@ class Engine:
         """Rows of every table, those left behind by earlier goals not counted."""
         return {name: rows - self._garbage.get(name, 0) for name, rows in sizes}
 
-    def prices(self, texts: list[str]) -> list[int]:
-        """Cost of the cheapest term of each class under the fixed weights."""
-        return [found.cost for found in self.run("\n".join(f"(extract {text})" for text in texts))]
+    def price(self, texts: list[str]) -> int:
+        """Cost of the cheapest terms of all these classes under the fixed weights: one extraction, whatever their
+        number."""
+        (found,) = self.run(f"(extract {reduce(lambda a, b: f'({TOGETHER} {a} {b})', texts)})")
+        return int(found.cost)
 
     def extract(self, texts: list[str], cost: Any) -> list[tuple[int, str]]:
         """Cost and text of the cheapest term of each class."""
         import egglog.bindings as bindings
 
-        model = bindings.CostModel(cost.fold, lambda f, a: cost.node(self._egraph, f, a), lambda *_: 0, lambda *_: 0)
-        extractor = bindings.Extractor(["E"], self._egraph, model)
         found = []
-        for text in texts:
-            _, value = self._egraph.eval_expr(expression(text))
-            dag = bindings.TermDag()
-            price, term = extractor.extract_best(self._egraph, dag, value, "E")
-            found.append((price, dag.to_string(term)))
+        with self._alert():
+            model = bindings.CostModel(cost.fold, lambda f, a: cost.node(self._egraph, f, a), lambda *_: 0,
+                                       lambda *_: 0)
+            extractor = bindings.Extractor(["E"], self._egraph, model)
+            for text in texts:
+                _, value = self._egraph.eval_expr(expression(text))
+                dag = bindings.TermDag()
+                price, term = extractor.extract_best(self._egraph, dag, value, "E")
+                found.append((price, dag.to_string(term)))
         return found
 
 

@@ -26,11 +26,10 @@ from redfuser.ir import (
     Load,
     Op,
     Reduce,
-    Reduction,
     Ref,
     find_parts,
     free_axes,
-    refs,
+    names_read,
     rename_axes,
     rewrite,
     walk,
@@ -114,13 +113,7 @@ def _asked(monoid: str) -> str:
 def read_by(skeleton: Skeleton, stage: Stage) -> frozenset[str]:
     """The results that a stage reads, directly or through others."""
     bodies = {s.name: s.body for s in skeleton.stages}
-    found: set[str] = set()
-    todo = [stage.name]
-    while todo:
-        new = {n for n in refs(bodies[todo.pop()]) if n in bodies} - found
-        found |= new
-        todo += new
-    return frozenset(found)
+    return names_read([bodies[stage.name]], bodies) & bodies.keys()
 
 
 @lru_cache(maxsize=64)
@@ -134,7 +127,7 @@ def free_skeleton(cascade: Cascade) -> Skeleton | None:
             return rewrite(rename_axes(p.expr, dict(zip(p.axes, e.axes, strict=True))), inline)
         return None
 
-    reductions = tuple(Reduction(r.name, r.monoid, rewrite(r.body, inline), r.axes) for r in cascade.reductions)
+    reductions = tuple(replace(r, body=rewrite(r.body, inline)) for r in cascade.reductions)
     skeleton = Skeleton(replace(cascade, reductions=reductions), fine=True)
     return None if _tied(skeleton) else skeleton
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from redfuser.derivation.cost import FORBIDDEN, CorrectionCost
+from redfuser.derivation.cost import CorrectionCost
 from redfuser.derivation.engine import Engine, Step
 from redfuser.derivation.record import Record
 from redfuser.rules.encoding import REDUCTION_NODES
+from redfuser.rules.theory import FORBIDDEN
 
 if TYPE_CHECKING:
     from redfuser.rules import RuleSet
@@ -136,7 +137,7 @@ class Scoped:
                         return None
                     if [text for _, text in engine.extract(goals, cost)] != answers:
                         return None
-                elif event[0] == "holds" and strict and engine.check(event[1]) != event[2]:
+                elif event[0] == "holds" and strict and engine.holds(event[1], event[2]) != event[3]:
                     return None
         return frozenset(matched) & kept
 
@@ -144,7 +145,7 @@ class Scoped:
 def _hopeless(engine: Engine, goals: Sequence[str], answers: Sequence[str]) -> bool:
     """Whether a correction without a reduction was found, and there is none now: asked with fixed weights, quickly."""
     clean = [g for g, a in zip(goals, answers, strict=True) if not any(f"({n} " in a for n in REDUCTION_NODES)]
-    return bool(clean) and max(engine.prices(clean)) >= FORBIDDEN
+    return bool(clean) and engine.price(clean) >= FORBIDDEN
 
 
 def _scopes(steps: Iterable[Step]) -> list[Scoped]:

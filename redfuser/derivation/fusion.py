@@ -11,11 +11,17 @@ neutral and decided before any arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from redfuser.errors import CheckError
-from redfuser.ir import Cascade, Expr, Let, New, Node, Old, Ref, node, refs, walk
+from redfuser.ir import MONOIDS, Cascade, Const, Expr, Let, New, Node, Old, Ref, names_read, node, refs, walk
+from redfuser.ir.ops import label
 
 COUNT = "count"
 """Name of the accumulator that counts the elements seen (sum of 1); added when anything mentions the stream length."""
+
+NOTHING: Mapping[str, float] = {m: MONOIDS[m].identity for m in ("max", "min")}
+"""What an extreme of nothing alive holds; the loop reads 0 for it."""
 
 
 @node
@@ -32,8 +38,13 @@ class Accumulator(Node):
     body: Expr
     axes: tuple[str, ...] = ()
 
+    @property
+    def counts(self) -> bool:
+        """Whether it counts the elements seen, whatever it is called: never 0 once there was one."""
+        return (self.monoid, self.body) == ("sum", Const(1.0))
+
     def __str__(self) -> str:
-        return f"{Ref(self.name, self.axes)} = {self.monoid.partition('#')[0]}({self.body})"
+        return f"{Ref(self.name, self.axes)} = {label(self.monoid)}({self.body})"
 
 
 @node
@@ -97,12 +108,7 @@ def needed_results(cascade: Cascade) -> frozenset[str]:
     if not cascade.outs:
         return own
     producers = {p.name: p.expr for p in cascade.producers}
-    names = frozenset[str]().union(*(refs(o.expr) for o in cascade.outs))
-    seen: set[str] = set()
-    while names - seen:
-        seen |= names
-        names = names.union(*(refs(producers[n]) for n in names if n in producers))
-    return names & own
+    return names_read((o.expr for o in cascade.outs), producers) & own
 
 
 def check_fusion_node(f: FusedCascade) -> None:

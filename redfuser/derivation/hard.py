@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from redfuser.derivation.fusion import FusedCascade
+from redfuser.derivation.fusion import NOTHING, FusedCascade
 from redfuser.derivation.sample import Sampler, Stream
 from redfuser.derivation.steer import Steering
 from redfuser.ir import Op, walk
 from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
 from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEvaluator
 
-NOTHING: Mapping[str, float] = {"max": float("-inf"), "min": float("inf")}
-"""What an extreme of nothing alive holds."""
 FEW = (-1, 1, 2, 3)
 """Few numbers make ties."""
 
@@ -36,7 +34,7 @@ class Ieee(RealEvaluator):
 
     def operations(self, rounding: bool) -> Mapping[str, Callable[..., Any]]:
         """Those of floating point."""
-        return _floating(self, rounding, self.loop)
+        return {**super().operations(rounding), **_ieee(self.mp, self.loop)}
 
     def reduce(self, monoid: str, value: Any) -> Any:
         """The reduction; an extreme of something undefined is undefined."""
@@ -44,16 +42,6 @@ class Ieee(RealEvaluator):
             items = self.elements(value)
             return next((x for x in items if self.mp.isnan(x)), None) or super().reduce(monoid, items)
         return super().reduce(monoid, value)
-
-
-def _floating(evaluator: RealEvaluator, rounding: bool, loop: bool) -> Mapping[str, Callable[..., Any]]:
-    key = rounding, loop
-    if key not in _FLOATING:
-        _FLOATING[key] = {**RealEvaluator.operations(evaluator, rounding), **_ieee(evaluator.mp, loop)}
-    return _FLOATING[key]
-
-
-_FLOATING: dict[tuple[bool, bool], Mapping[str, Callable[..., Any]]] = {}
 
 
 @cache

@@ -31,10 +31,7 @@ from redfuser.derivation.streaming import Streamer
 from redfuser.derivation.verdict import StageReport, Verdict
 from redfuser.errors import RedfuserError, ShapeError
 from redfuser.ir import Cascade as CascadeNode
-from redfuser.ir import (
-    Expr,
-    find_parts,
-)
+from redfuser.ir import Expr, find_parts
 
 if TYPE_CHECKING:
     from redfuser.derivation.witness import Witness

@@ -18,7 +18,7 @@ from redfuser.derivation.reconsider import is_expandable, reconsider
 from redfuser.derivation.simplify import collapse
 from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.derivation.verdict import StageReport
-from redfuser.ir import Cascade, Expr, New, Old, refs, rewrite, substitute, walk
+from redfuser.ir import Cascade, Expr, New, Old, names_read, refs, rewrite, substitute, walk
 
 
 @dataclass
@@ -115,11 +115,8 @@ def _merge_restated(model: Model, sweep: Sweep, name: str) -> None:
 
 def _crossed_results(model: Model, stage: Stage) -> list[str]:
     """Earlier results that a stage reads, through units as well."""
-    names = refs(model.skeleton.concrete(stage.body))
-    seen: set[str] = set()
-    while names - seen:
-        seen |= names
-        names = names.union(*(refs(model.skeleton.producers[n].expr) for n in names if n in model.skeleton.producers))
+    producers = {n: p.expr for n, p in model.skeleton.producers.items()}
+    names = names_read([model.skeleton.concrete(stage.body)], producers)
     return [n for n in model.results if n in names and n != stage.name]
 
 

@@ -8,8 +8,8 @@ property is tested numerically in high precision (never read off a name), and th
 Where the data are scaled by something free of the stream, x/f - b is (x - b f)/f: b f is a location of x. Other results
 that b or a reduction of it reads (f) count as fixed numbers then.
 
-The data may be any expression that reads inputs only (x, 0.5 x, x + y). It is a unit for the algebra: were it looked
-into, sum (0.5 x - b)^2 would be expanded into raw sums of squares, which cancel.
+The data may be any expression of inputs and of producers that read no result (x, 0.5 x, x + y, a score). It is a unit
+for the algebra: were it looked into, sum (0.5 x - b)^2 would be expanded into raw sums of squares, which cancel.
 
 p is the live finite element of least magnitude: all data far from zero lie near it, and it is never far from zero when
 some are not. So the sum of |x - p| is at most twice that of |x|, whatever the data are: an outlier makes a bad pivot
@@ -32,6 +32,7 @@ from typing import Any
 from redfuser.derivation.accumulate import Location, Model
 from redfuser.derivation.sample import Sampler, Stream, evaluate_results
 from redfuser.derivation.skeleton import Skeleton
+from redfuser.frontend.naming import unique_name
 from redfuser.ir import (
     OPS,
     POS_INF,
@@ -115,7 +116,9 @@ def pivot(cascade: Cascade) -> Pivoted | None:
     shifts: list[Shift] = []
     whole: set[Expr] = set()
     pending = _candidates(cascade)
-    for data in sorted({d for found in pending.values() for d in found}, key=lambda d: -sum(1 for _ in walk(d))):
+    largest_first = sorted({d for found in pending.values() for d in found},
+                           key=lambda d: (-sum(1 for _ in walk(d)), str(d)))
+    for data in largest_first:
         own = {pair: found[data] for pair, found in pending.items() if data in found}
         shift = _shift(cascade, data, own, taken) if own else None
         if shift is not None:
@@ -222,20 +225,20 @@ def _moving(e: Expr, differences: Mapping[Difference, Expr]) -> set[Difference]:
     return set() if found is None else {found, found[::-1]} & differences.keys()
 
 
-def _unscaled(a: Expr, b: Expr, axis: str) -> Iterator[Difference]:
+def _unscaled(a: Expr, b: Expr, axis: str, given: frozenset[str]) -> Iterator[Difference]:
     """(x, b f) for all data x such that a = x/f, with f free of the stream."""
-    if _is_data(a, axis):
+    if _is_data(a, axis, given):
         yield a, b
     if not isinstance(a, Op):
         return
     if a.fn == "div" and axis not in free_axes(a.args[1]):
-        yield from _unscaled(a.args[0], b * a.args[1], axis)
+        yield from _unscaled(a.args[0], b * a.args[1], axis, given)
     if a.fn == "mul":
         for x, k in (a.args, a.args[::-1]):
             if isinstance(k, Const) and 0 < abs(float(k.value)) < inf:
-                yield from _unscaled(x, _divided(b, k), axis)
+                yield from _unscaled(x, _divided(b, k), axis, given)
             elif isinstance(k, Op) and k.fn == "div" and k.args[0] == Const(1) and axis not in free_axes(k):
-                yield from _unscaled(x, b * k.args[1], axis)
+                yield from _unscaled(x, b * k.args[1], axis, given)
 
 
 def _divided(b: Expr, k: Const) -> Expr:
@@ -248,12 +251,22 @@ def _divided(b: Expr, k: Const) -> Expr:
     return b / k
 
 
-def _is_data(e: Expr, axis: str) -> bool:
-    """Whether an expression is data along the stream: numbers computed from nothing but inputs."""
-    number = isinstance(e, (Load, Cast)) or (isinstance(e, Op) and OPS[e.fn].kind not in ("compare", "logic"))
+def _is_data(e: Expr, axis: str, given: frozenset[str]) -> bool:
+    """Whether an expression is data along the stream: numbers computed from inputs and the producers `given`, which
+    read no result."""
+    number = isinstance(e, (Load, Cast, Ref)) or (isinstance(e, Op) and OPS[e.fn].kind not in ("compare", "logic"))
     parts = set(walk(e))
-    return (number and axis in free_axes(e) and not any(isinstance(x, (Ref, Reduce)) for x in parts)
-            and any(isinstance(x, Load) for x in parts))
+    return (number and axis in free_axes(e) and refs(e) <= given and not any(isinstance(x, Reduce) for x in parts)
+            and any(isinstance(x, (Load, Ref)) for x in parts))
+
+
+def _free_of_results(cascade: Cascade) -> frozenset[str]:
+    """Producers that read no result, directly or through others."""
+    found: set[str] = set()
+    for p in cascade.producers:
+        if refs(p.expr) <= found:
+            found.add(p.name)
+    return frozenset(found)
 
 
 def _candidates(cascade: Cascade) -> dict[Difference, dict[Expr, Expr]]:
@@ -261,9 +274,10 @@ def _candidates(cascade: Cascade) -> dict[Difference, dict[Expr, Expr]]:
     assert cascade.axis is not None
     found: dict[Difference, dict[Expr, Expr]] = {}
     results = {r.name for r in cascade.reductions}
+    given = _free_of_results(cascade)
     for e in (*(r.body for r in cascade.reductions), *(o.expr for o in cascade.outs)):
         for a, b in _differences(e, cascade.axis):
-            forms = {x: value for x, value in _unscaled(a, b, cascade.axis) if refs(value) <= results}
+            forms = {x: value for x, value in _unscaled(a, b, cascade.axis, given) if refs(value) <= results}
             if forms:
                 found[a, b] = forms
     return found
@@ -271,7 +285,7 @@ def _candidates(cascade: Cascade) -> dict[Difference, dict[Expr, Expr]]:
 
 def _shift(cascade: Cascade, data: Expr, values: Mapping[Difference, Expr], taken: set[str]) -> Shift | None:
     """The shift of data, with those of the values subtracted from them that were confirmed to be locations."""
-    name = next(x.tensor for x in walk(data) if isinstance(x, Load))
+    name = next(x.tensor if isinstance(x, Load) else x.name for x in walk(data) if isinstance(x, (Load, Ref)))
     along = tuple(a.name for a in cascade.axes if a.name in free_axes(data))
     axes = tuple(a for a in along if a != cascade.axis)
     shift = Shift(data, Ref(name, axes), Ref(name, along))
@@ -284,24 +298,17 @@ def _shift(cascade: Cascade, data: Expr, values: Mapping[Difference, Expr], take
     read = {b: moved for b, moved in read.items() if any(r.monoid == "sum" for r in moved)}
     if not read:
         return None
-    shift.pivot = Ref(_fresh(f"{name}_pivot", taken), axes)
-    shift.shifted = Ref(_fresh(f"{name}_shifted", taken), along)
+    shift.pivot = Ref(unique_name(f"{name}_pivot", taken), axes)
+    shift.shifted = Ref(unique_name(f"{name}_shifted", taken), along)
     for b, moved in sorted(read.items(), key=lambda item: str(item[0])):
         for r in moved:
             if r.name not in shift.twins:
-                shift.twins[r.name] = _fresh(f"{r.name}_shifted", taken)
+                shift.twins[r.name] = unique_name(f"{r.name}_shifted", taken)
         names = {r.name for r in moved}
         twins: dict[Expr, Expr] = {x: Ref(shift.twins[x.name], x.axes) for x in walk(b)
                                    if isinstance(x, Ref) and x.name in names}
         shift.locations[b] = substitute(b, twins)
     return shift
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 class _Movement:

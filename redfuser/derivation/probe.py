@@ -16,8 +16,9 @@ import numpy as np
 
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.derivation.run import run_fused
+from redfuser.derivation.streaming import define_producers
 from redfuser.errors import RedfuserError
-from redfuser.ir import Cascade, Tensor, refs
+from redfuser.ir import Cascade, Tensor
 from redfuser.ir.contract import Expected, expected_results
 from redfuser.ir.interpret import Evaluator, given, numpy_dtype
 from redfuser.ir.term import base_axis
@@ -154,7 +155,7 @@ class Prober:
         evaluator = Evaluator([a.name for a in c.axes], sizes, seen, c.tensors, np.longdouble)
         for r in (r for r in c.reductions if r.name in expected):
             evaluator.define(r.name, r.axes, evaluator.align(expected[r.name].accepted[0], r.axes))
-        define_all(c, evaluator)
+        define_producers(c, evaluator)
         return all(bool(np.all(evaluator(condition))) for condition in c.assumptions)
 
     def _array(self, t: Tensor, draw: Draw, rng: np.random.Generator, positive: bool, largest: float) -> Array:
@@ -193,15 +194,6 @@ def loosened(c: Cascade) -> Cascade:
     """The cascade without long fixed lengths: what is measured must be small."""
     axes = tuple(replace(a, size=None) if a.size is not None and a.size > FIXED else a for a in c.axes)
     return replace(c, axes=axes)
-
-
-def define_all(c: Cascade, evaluator: Evaluator) -> None:
-    """Bind the producers of a cascade whose results are known."""
-    pending = list(c.producers)
-    while ready := [p for p in pending if refs(p.expr) <= set(evaluator.values)]:
-        for p in ready:
-            evaluator.define(p.name, p.axes, evaluator(p.expr))
-            pending.remove(p)
 
 
 def _ratio(expected: Expected, got: Array) -> float:

@@ -10,12 +10,13 @@ from dataclasses import replace
 from functools import partial
 
 from redfuser.derivation.accumulate import Model, accumulate, leaf_price, name_dependencies
-from redfuser.derivation.cost import FORBIDDEN, OtherAccumulatorCost
+from redfuser.derivation.cost import OtherAccumulatorCost
 from redfuser.derivation.engine import Scope, Search, Step
 from redfuser.derivation.parts import obeys_laws, spread
 from redfuser.derivation.skeleton import Stage, reads_state, reductions_in
 from redfuser.ir import Expr, Op, Reduce, free_axes, refs
 from redfuser.rules.language import STREAM
+from redfuser.rules.theory import FORBIDDEN
 
 MOST_RECONSIDERED = 1500
 """Nodes of a search for other accumulators: it finds them early or never."""

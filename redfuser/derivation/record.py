@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 @dataclass
 class Record:
     """The events of one scope, in order: ("text", ...), ("saturate", step), ("extract", texts, cost, answers),
-    ("holds", fact, answer). Pickled empty: it can be made again, and is larger than what it explains."""
+    ("holds", relations, term, answer). Pickled empty: it can be made again, and is larger than what it explains."""
 
     events: list[tuple[Any, ...]] = field(default_factory=list)
 
@@ -31,6 +31,6 @@ class Record:
         """The cheapest terms were asked for."""
         self.events.append(("extract", texts, cost, answers))
 
-    def questions(self, fact: str, answer: bool) -> None:
-        """A fact was asked for."""
-        self.events.append(("holds", fact, answer))
+    def questions(self, relations: tuple[str, ...], term: str, answer: tuple[str, ...]) -> None:
+        """It was asked which of some relations hold for a term."""
+        self.events.append(("holds", relations, term, answer))

@@ -96,6 +96,6 @@ def _outputs(fused: FusedCascade, results: Mapping[str, Array], arrays: Arrays, 
     axes = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies} | axes
     for name, value in results.items():
         ev.define(name, axes[name], ev.align(value, axes[name]))
-    define_producers(fused, ev, with_stream=True)
+    define_producers(fused.cascade, ev)
     outs = {o.name: ev.output(o) for o in c.outs}
     return outs | as_results(c, outs, sizes)

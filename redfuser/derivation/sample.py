@@ -66,7 +66,6 @@ class Sampler:
         self.center = center
         self.signs = signs
         self.dtypes = {t.name: t.dtype for t in skeleton.cascade.tensors}
-        self.axis = skeleton.cascade.axis
         self.domain = skeleton.domain
 
     def units(self, length: int, spread: float = 1.0) -> Stream:
@@ -98,12 +97,6 @@ class Sampler:
             else:
                 values[name] = self._value(e, center, spread, self.rng.random())
         return Stream(values, length)
-
-    def extended(self, base: Stream, length: int, extra: int, spread: float) -> Stream:
-        """The first `length` elements of `base` followed by `extra` new ones."""
-        more = self.units(extra, spread).values
-        values = {k: v[:length] + more[k] if isinstance(v, tuple) else v for k, v in base.values.items()}
-        return Stream(values, length + extra)
 
     def _value(self, e: Expr, center: float, spread: float, quantile: float) -> Any:
         """A value of a unit at a quantile of the normal distribution: strata keep elements apart from each other."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TypeGuard
 
-from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade
+from redfuser.derivation.fusion import COUNT, NOTHING, Accumulator, FusedCascade
 from redfuser.derivation.streaming import guarded
 from redfuser.ir import (
     Cast,
@@ -33,6 +33,7 @@ from redfuser.ir import (
     Tuple,
     children,
     free_axes,
+    names_read,
     op,
     refs,
     rename_axes,
@@ -75,7 +76,7 @@ class _Marking:
         self.plain[name] = e
         if isinstance(e, Tuple):  # a position is one whatever the numbers are
             return Tuple((self._marked(stage, self._ordered(stage, e.args[0])), *e.args[1:]))
-        if stage.monoid in EXTREMES:
+        if stage.monoid in NOTHING:
             e = self._ordered(stage, e)
         return self._marked(stage, e) if stage.monoid in _PLAIN else e
 
@@ -154,10 +155,7 @@ class _Marking:
         """Whether accumulators in `e` read a dependency: inside the loop its quotients read 0."""
         bodies = {a.name: a.body for a in self.fused.accumulators}
         dependencies = {d.name for d in self.fused.dependencies}
-        names = refs(e)
-        while inner := frozenset[str]().union(*(refs(bodies[n]) for n in names if n in bodies)) - names:
-            names |= inner
-        return bool(names & dependencies)
+        return not names_read([e], bodies).isdisjoint(dependencies)
 
     def _written_out(self, e: Expr) -> Expr:
         """`e` with the producers replaced that read results."""
@@ -246,8 +244,7 @@ class _Marking:
         return name
 
 
-EXTREMES = frozenset({"max", "min"})
-_PLAIN = frozenset({"sum", "prod"}) | EXTREMES
+_PLAIN = frozenset({"sum", "prod", *NOTHING})
 
 
 def _both(a: Expr, b: Expr) -> Expr:

@@ -72,9 +72,9 @@ class Skeleton:
     opaque: frozenset[str] = frozenset()
     whole: frozenset[Expr] = frozenset()
     fine: bool = False
-    units: dict[str, Expr] = field(default_factory=dict)
-    positive: list[Expr] = field(default_factory=list)
-    stages: list[Stage] = field(default_factory=list)
+    units: dict[str, Expr] = field(default_factory=dict, init=False)
+    positive: list[Expr] = field(default_factory=list, init=False)
+    stages: list[Stage] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.results = {r.name: r.axes for r in self.cascade.reductions} | dict(self.state)
@@ -217,5 +217,3 @@ def reductions_in(e: Expr) -> Iterator[Reduce]:
         return
     for child in children(e):
         yield from reductions_in(child)
-
-

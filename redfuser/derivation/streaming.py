@@ -19,16 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.derivation.fusion import Accumulator, FusedCascade
+from redfuser.derivation.fusion import NOTHING, Accumulator, FusedCascade
 from redfuser.derivation.parts import occupied
 from redfuser.derivation.state import Array, Chunk, ChunkEvaluator, State
 from redfuser.errors import ShapeError
-from redfuser.ir import MONOIDS, OPS, Expr, New, Old, Op, Ref, find_parts, op, refs, rewrite, select
+from redfuser.ir import MONOIDS, OPS, Cascade, Expr, New, Old, Op, Ref, find_parts, op, refs, rewrite, select
 from redfuser.ir.interpret import Arrays, Evaluator, axis_sizes
 from redfuser.ir.ops import PIVOT, nearer_zero, read_pivot
-
-_NOTHING = {"max": float("-inf"), "min": float("inf")}
-
 
 FLOAT32: np.dtype[Any] = np.dtype("float32")
 
@@ -92,7 +89,7 @@ class Streamer:
         self.accumulators = [a for a in fused.accumulators if a.name in names]
         self.axes = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies}
         self.monoids = {a.name: a.monoid for a in fused.accumulators}
-        self.nothing = {a.name: _NOTHING[a.monoid] for a in fused.accumulators if a.monoid in _NOTHING}
+        self.nothing = {a.name: NOTHING[a.monoid] for a in fused.accumulators if a.monoid in NOTHING}
         self.forms = _forms(fused)
         self.dependencies = [d for d in fused.dependencies if d.name not in self.final]
 
@@ -117,7 +114,7 @@ class Streamer:
             self._define(ev, f"new {name}", name, value)
         for j, state in enumerate(states):
             self._define_old(ev, f"old{j} ", state)
-        define_producers(self.fused, ev, with_stream=chunk is not None)
+        define_producers(self.fused.cascade, ev, with_stream=chunk is not None)
         start = states[0].start if chunk is None or states else ev.start(str(self.fused.cascade.axis))
         length = sum(s.length for s in states) + (chunk.length if chunk else 0)
         values: dict[str, Array] = {}
@@ -210,7 +207,7 @@ class Streamer:
         dtype = self.float_type({**state.inputs, **state.values})
         ev = Evaluator([a.name for a in self.fused.cascade.axes], state.sizes, state.inputs, self.fused.cascade.tensors,
                        dtype.type)
-        define_producers(self.fused, ev, with_stream=False)
+        define_producers(self.fused.cascade, ev, with_stream=False)
         for name, value in (*self.final.items(), *state.values.items()):
             self._define(ev, f"new {name}", name, self._read(name, value))
         return ev
@@ -230,9 +227,9 @@ def _field_types(dtype: np.dtype[Any]) -> list[np.dtype[Any]]:
     return [dtype] if dtype.names is None else [dtype[name].base for name in dtype.names]
 
 
-def define_producers(fused: FusedCascade, ev: Evaluator, with_stream: bool) -> None:
+def define_producers(c: Cascade, ev: Evaluator, with_stream: bool = True) -> None:
     """Bind the producers whose operands are known; those without the stream axis only, unless `with_stream`."""
-    pending = [p for p in fused.cascade.producers if with_stream or fused.cascade.axis not in p.axes]
+    pending = [p for p in c.producers if with_stream or c.axis not in p.axes]
     while ready := [p for p in pending if refs(p.expr) <= set(ev.values)]:
         for p in ready:
             ev.define(p.name, p.axes, ev(p.expr))
@@ -256,6 +253,7 @@ def stream_free(fused: FusedCascade) -> list[str]:
 
 
 def chunk_sizes(fused: FusedCascade, chunk: Chunk) -> dict[str, int]:
+    """Length of every axis, as the arrays of a chunk tell."""
     c = fused.cascade
     return axis_sizes(c.tensors, chunk.arrays, {a.name: a.size for a in c.axes} | dict(chunk.sizes))
 
@@ -268,7 +266,7 @@ def finalize(fused: FusedCascade, values: Mapping[str, Array], inputs: Arrays, s
     """
     c = fused.cascade
     ev = Evaluator([a.name for a in c.axes], sizes, inputs, c.tensors, dtype)
-    define_producers(fused, ev, with_stream=False)
+    define_producers(fused.cascade, ev, with_stream=False)
     for a in fused.accumulators:
         value = np.asarray(values[a.name])
         ev.define(a.name, a.axes, ev.align(read_pivot(value) if a.monoid == PIVOT else value, a.axes))
@@ -321,7 +319,7 @@ def empty_state(streamer: Streamer, arrays: Arrays, sizes: Mapping[str, int]) ->
     dtype = streamer.float_type({k: np.asarray(v) for k, v in arrays.items()})
     for a in streamer.accumulators:
         monoid = find_parts(a.monoid)
-        if a.monoid in _NOTHING or (monoid is not None and monoid.largest is not None and monoid.rank is None):
+        if a.monoid in NOTHING or (monoid is not None and monoid.largest is not None and monoid.rank is None):
             raise ShapeError(f"{a.monoid} of an empty stream ({a}): axis {streamer.fused.cascade.axis} has length 0")
         shape = tuple(sizes[x.rstrip("'")] for x in a.axes)
         if monoid is not None:
@@ -329,5 +327,3 @@ def empty_state(streamer: Streamer, arrays: Arrays, sizes: Mapping[str, int]) ->
             continue
         values[a.name] = np.full(shape, MONOIDS[a.monoid].identity, dtype)
     return State(values, {k: np.asarray(arrays[k]) for k in stream_free(streamer.fused)}, sizes)
-
-

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from redfuser.derivation.fusion import COUNT, FusedCascade
+from redfuser.derivation.fusion import FusedCascade
 from redfuser.derivation.parts import spread
 from redfuser.ir import (
     OPS,
@@ -24,11 +24,11 @@ from redfuser.ir import (
     Op,
     Part,
     Ref,
-    Size,
     Tuple,
     children,
     has_parts,
     op,
+    refs,
     select,
     walk,
 )
@@ -37,27 +37,22 @@ from redfuser.ir.monoids import VALUE
 
 def mark_undefined(fused: FusedCascade) -> FusedCascade:
     """The fused cascade whose epilogue gives NaN where a dependency of a result ends up infinite or NaN."""
-    risky = {d.name: d for d in fused.dependencies if _may_divide_by_nothing(d.expr) or _reads_an_element(d.expr)}
+    counts = {a.name for a in fused.accumulators if a.counts}
+    risky = {d.name: d for d in fused.dependencies
+             if _may_divide_by_nothing(d.expr, counts) or _reads_an_element(d.expr)}
     if not risky:
         return fused
     return replace(fused, epilogue=tuple((name, _marked(fused, risky, e)) for name, e in fused.epilogue))
 
 
-def _may_divide_by_nothing(e: Expr) -> bool:
+def _may_divide_by_nothing(e: Expr, counts: set[str]) -> bool:
     """Whether it holds a quotient by something other than numbers and lengths: a length is 0 for empty streams only."""
-    return any(
-        isinstance(x, Op) and x.fn == "div" and any(isinstance(y, Ref) and not _is_count(y) for y in walk(x.args[1]))
-        for x in walk(e)
-    )
+    return any(isinstance(x, Op) and x.fn == "div" and not refs(x.args[1]) <= counts for x in walk(e))
 
 
 def _reads_an_element(e: Expr) -> bool:
     """Whether it holds one of the best elements, which may be masked."""
     return any(isinstance(x, Part) and x.part == VALUE for x in walk(e))
-
-
-def _is_count(e: Expr) -> bool:
-    return isinstance(e, Size) or (isinstance(e, Ref) and e.name.partition("_")[0] == COUNT)
 
 
 def _marked(fused: FusedCascade, risky: dict[str, Let], e: Expr) -> Expr:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redfuser.derivation.evidence import Ranks, growth
-from redfuser.ir import Cascade, Expr, Load, Op, Reduction, Ref, rewrite, walk
+from redfuser.ir import Cascade, Expr, Load, Op, names_read, rewrite, walk
+from redfuser.rules import APPROXIMATE, Rule
 
-_ROUNDINGS = frozenset({"rint", "floor", "ceil"})
+_MOVABLE = frozenset(law.left.fn for law in APPROXIMATE["requantize"]
+                     if isinstance(law, Rule) and isinstance(law.left, Op))
 
 
 def unlocking(cascade: Cascade, stage: str, final: frozenset[str]) -> tuple[str, ...]:
@@ -29,27 +31,16 @@ def _helps(ranks: Ranks | None) -> bool:
 
 def _without_rounding(cascade: Cascade) -> Cascade:
     def step(e: Expr) -> Expr | None:
-        return e.args[0] if isinstance(e, Op) and e.fn in _ROUNDINGS else None
+        return e.args[0] if isinstance(e, Op) and e.fn in _MOVABLE else None
 
-    reductions = tuple(Reduction(r.name, r.monoid, rewrite(r.body, step), r.axes) for r in cascade.reductions)
+    reductions = tuple(replace(r, body=rewrite(r.body, step)) for r in cascade.reductions)
     return replace(cascade, reductions=reductions)
 
 
 def _inputs(cascade: Cascade, stage: str) -> list[str]:
     """Real inputs along the stream that a stage reads, also through what it depends on."""
     bodies = {r.name: r.body for r in cascade.reductions} | {p.name: p.expr for p in cascade.producers}
-    real = {t.name for t in cascade.tensors if t.dtype.startswith(("float", "bfloat")) and cascade.axis in t.axes}
-    seen: set[str] = set()
-    found: dict[str, None] = {}
-    todo = [stage]
-    while todo:
-        name = todo.pop()
-        if name in seen or name not in bodies:
-            continue
-        seen.add(name)
-        for e in walk(bodies[name]):
-            if isinstance(e, Load) and e.tensor in real:
-                found[e.tensor] = None
-            elif isinstance(e, Ref):
-                todo.append(e.name)
-    return list(found)
+    names = {stage, *names_read([bodies[stage]], bodies)} & bodies.keys()
+    loaded = {x.tensor for name in names for x in walk(bodies[name]) if isinstance(x, Load)}
+    return [t.name for t in cascade.tensors
+            if t.name in loaded and t.dtype.startswith(("float", "bfloat")) and cascade.axis in t.axes]

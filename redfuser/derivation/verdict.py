@@ -9,15 +9,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from redfuser.derivation.fusion import FusedCascade
-from redfuser.ir import Cascade, Expr, refs
+from redfuser.ir import Cascade, names_read, refs
 
 if TYPE_CHECKING:
     from redfuser.derivation.witness import Witness
 
 
 class Verdict(StrEnum):
-    """FUSIBLE: one pass. PARTLY: fewer passes than dependent stages. NOT_FUSIBLE: as many, and shown. NOT_FOUND: as
-    many, not shown."""
+    """FUSIBLE: one pass. PARTLY: fewer passes than dependent stages, and shown that no fewer do. NOT_FUSIBLE: as many,
+    and shown. NOT_FOUND: more than one, and fewer may do."""
 
     FUSIBLE = "FUSIBLE"
     PARTLY = "PARTLY"
@@ -102,18 +102,6 @@ def lower_bound(cascade: Cascade, stages: tuple[StageReport, ...]) -> int:
 
 def _reads(cascade: Cascade) -> Mapping[str, frozenset[str]]:
     """The earlier results that each stage reads, directly or through others."""
-    producers = {p.name: p.expr for p in cascade.producers}
-    found: dict[str, frozenset[str]] = {}
-
-    def read(e: Expr) -> frozenset[str]:
-        names: set[str] = set()
-        for n in refs(e):
-            if n in found:
-                names |= {n, *found[n]}
-            elif n in producers:
-                names |= read(producers[n])
-        return frozenset(names)
-
-    for r in cascade.reductions:
-        found[r.name] = read(r.body)
-    return found
+    bodies = {r.name: r.body for r in cascade.reductions}
+    definitions = bodies | {p.name: p.expr for p in cascade.producers}
+    return {name: names_read([e], definitions) & bodies.keys() for name, e in bodies.items()}

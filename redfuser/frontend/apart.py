@@ -13,6 +13,7 @@ from dataclasses import replace
 from redfuser.errors import TraceError
 from redfuser.frontend.graph import Shape, Trace, TraceNode, View
 from redfuser.frontend.guards import SizeGuard
+from redfuser.frontend.places import broadcast_labels
 
 
 def apart(t: Trace) -> Trace:
@@ -171,9 +172,7 @@ class _Expander:
 
     def _parts(self, n: TraceNode) -> int:
         name, axis, keepdims, part = n.param
-        wide = self.source(n).shape if len(n.inputs) == 1 else tuple(
-            next((e for e in column if e != 1), 1)
-            for column in zip(*(self.old.nodes[i].shape for i in n.inputs), strict=True))
+        wide = broadcast_labels([self.old.nodes[i].shape for i in n.inputs])
         if len(self.labels(wide[axis])) > 1:
             raise TraceError(f"{self.old.name}: {name} along merged axes cannot be recorded; reduce them one by one")
         place = self.places(wide)[axis][0]

@@ -46,6 +46,7 @@ from redfuser.ir import (
     select,
 )
 from redfuser.ir.dtypes import distinct
+from redfuser.ir.ops import label
 
 Index = tuple[str | int | None, ...]
 """One entry per dimension: the name of an axis, a fixed position, or None for a dimension of size 1."""
@@ -256,7 +257,7 @@ class _Lowerer:
         source = self.trace.nodes[position].source
         target = None if source is None else source.target
         if target is None or not target.isidentifier():
-            kind = monoid.partition(":")[0].partition("#")[0]
+            kind = label(monoid).partition(":")[0]
             return unique_name(kind, self.names, numbered=True)
         same_line = any(c.source == source for c in self._consumers.get(position, ()))
         return unique_name(f"{target}_{monoid}" if same_line or not outer else target, self.names)

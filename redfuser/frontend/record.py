@@ -176,7 +176,7 @@ class Recorder:
             length = self._rank(monoid.rank)
         shape = self.common_shape(monoid.label, elements)
         kept = tuple(d for d in (*shape[:axis], length, *shape[axis + 1:]) if d is not None)
-        declared = monoid.dtypes[monoid.parts.index(part)]
+        declared = monoid.part_dtype(part)
         dtype = promote(*elements) if declared == KEY else np.dtype(declared)
         return self.add("parts", elements, kept, dtype, (monoid.name, axis, keepdims, part))
 

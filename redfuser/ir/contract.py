@@ -3,8 +3,8 @@
 The reference is the definition in longdouble. The bound is 4 times the error of a careful two-pass computation in the
 working precision, plus c * eps * condition. The careful computation is the definition itself, run several times with
 the result of every sum moved up or down at random by eps/2 times its condition (as another order of summation would).
-The condition is a first-order rounding analysis of each stage with earlier results taken as exact: sums give the sum of
-|terms|, exp the |score|.
+The condition is a first-order rounding analysis of each stage with earlier results taken as exact
+(`redfuser.ir.rounding`).
 """
 
 from __future__ import annotations
@@ -18,22 +18,19 @@ import numpy as np
 
 from redfuser.ir.expr import (
     NEG_INF,
-    Cast,
-    Const,
     Expr,
     Op,
     Part,
-    Reduce,
     Ref,
-    free_axes,
+    names_read,
     op,
-    refs,
     rewrite,
     select,
     walk,
 )
-from redfuser.ir.interpret import Evaluator, broadcast, given, numpy_dtype
+from redfuser.ir.interpret import Evaluator, expr_of, given, in_order, numpy_dtype
 from redfuser.ir.ops import MONOIDS
+from redfuser.ir.rounding import Rounding, finite_only
 from redfuser.ir.term import Cascade, Let, Reduction
 from redfuser.ir.views import as_results
 
@@ -142,19 +139,14 @@ class _Definition(Evaluator):
         self.cascade = c
         self.removes = guarded and _has_mask(c)
         nothing = {r.name: MONOIDS[r.monoid].identity for r in c.reductions if r.monoid in ("max", "min")}
-        self.stages: list[Let | Reduction] = []
-        pending: list[Let | Reduction] = [*c.producers, *c.reductions]
-        while pending:
-            item = next(x for x in pending if refs(_expr(x)) <= set(self.values))
-            pending.remove(item)
-            self.stages.append(item)
-            e = _expr(item)
+        for item in in_order(c):
+            e = expr_of(item)
             if guarded:
                 e = rewrite(e, lambda x: select(op("eq", x, nothing[x.name]), 0.0, x)
                             if isinstance(x, Ref) and x.name in nothing else None)
             value = self(e) if isinstance(item, Let) else self.reduce(item.monoid, str(c.axis), e)
             if nudge is not None and isinstance(item, Reduction) and item.monoid in ("sum", "prod"):
-                value = _nudged(np.asarray(value), Rounding(self).reduced(item.monoid, str(c.axis), e), nudge)
+                value = _nudged(np.asarray(value), Rounding(self, c).reduced(item.monoid, str(c.axis), e), nudge)
             self.define(item.name, item.axes, value)
 
     def _value(self, e: Expr) -> Any:
@@ -176,17 +168,6 @@ def _has_mask(c: Cascade) -> bool:
     return any(isinstance(x, Op) and x.fn == "select" and NEG_INF in x.args[1:] for e in exprs for x in walk(e))
 
 
-def _expr(item: Let | Reduction) -> Expr:
-    return item.expr if isinstance(item, Let) else item.body
-
-
-def _finite(bound: Any) -> Array:
-    """A bound with 0 in the place of what is not finite."""
-    array = np.asarray(bound, np.longdouble)
-    finite = np.isfinite(array)
-    return array if finite.all() else np.where(finite, array, 0)
-
-
 def _nudged(value: Array, condition: Array, rng: np.random.Generator) -> Array:
     """The value with a rounding error that a careful summation may have made."""
     if value.dtype.kind != "f":
@@ -194,94 +175,6 @@ def _nudged(value: Array, condition: Array, rng: np.random.Generator) -> Array:
     step = rng.choice((-1, 1), value.shape) * np.finfo(value.dtype).eps / 2
     with np.errstate(all="ignore"):
         return np.where(np.isfinite(value), value + step * condition, value).astype(value.dtype)
-
-
-class Rounding:
-    """Bounds on the rounding error of expressions, in units of eps, to first order, at known values of a definition.
-
-    `results`: bounds of earlier results, aligned. Without them earlier results count as exact, and so do dependencies
-    (what a stage computes from results alone): rounding a mean moves a sum of squared deviations in second order only,
-    which the careful runs show and a first-order bound does not.
-    """
-
-    def __init__(self, values: _Definition, results: Mapping[str, Any] | None = None) -> None:
-        self.values = values
-        self.results = results
-        self.memo: dict[Expr, Any] = {}
-        self.producers = {p.name: p for p in values.cascade.producers}
-
-    def __call__(self, e: Expr) -> Any:
-        """The bound, aligned like the value."""
-        if e not in self.memo:
-            with np.errstate(all="ignore"):
-                self.memo[e] = _finite(self._bound(e))
-        return self.memo[e]
-
-    def _bound(self, e: Expr) -> Any:
-        if isinstance(e, Const):
-            return 0 if float(e.value).is_integer() or not np.isfinite(float(e.value)) else abs(self.values(e))
-        if self.results is None and self.values.cascade.axis not in free_axes(e) and refs(e):
-            return 0
-        if isinstance(e, Ref) and self.results is not None and e.name in self.results:
-            return self.results[e.name]
-        if isinstance(e, Ref) and e.name in self.producers:
-            p = self.producers[e.name]
-            table = {a: b for a, b in zip(p.axes, e.axes, strict=True) if a != b}
-            return self(p.expr) if not table else abs(self.values(e))
-        if isinstance(e, Cast):
-            return self(e.body) + abs(self.values(e))
-        if isinstance(e, Reduce):
-            return self.reduced(e.monoid, e.axis, e.body)
-        return self._operation(e) if isinstance(e, Op) else 0
-
-    def reduced(self, monoid: str, axis: str, body: Expr) -> Any:
-        """The bound of a reduction: of a sum, the sum of |terms| and of their own bounds."""
-        own, terms = self(body), np.abs(np.asarray(self.values(body), np.longdouble))
-        if monoid not in ("sum", "prod"):
-            return self._over(np.maximum.reduce, axis, own)
-        if monoid == "sum":
-            return self._over(np.add.reduce, axis, own + _finite(terms))
-        whole = abs(self.values.reduce(monoid, axis, body))
-        with np.errstate(all="ignore"):
-            return whole * self._over(np.add.reduce, axis, _finite(own / terms) + 1)
-
-    def _over(self, f: Any, axis: str, bound: Any) -> Any:
-        """Sum or maximum over an axis, which may be broadcast or empty."""
-        position, n = self.values.order[axis], self.values.size(axis)
-        array = np.asarray(bound)
-        if array.ndim == 0:
-            array = array.reshape([1] * len(self.values.order))
-        shape = [n if i == position else m for i, m in enumerate(array.shape)]
-        return f(broadcast(array, tuple(shape)), axis=position, keepdims=True) if n else np.zeros(1)
-
-    def _operation(self, e: Op) -> Any:
-        own = [self(a) for a in e.args]
-        args = [np.asarray(self.values(a)) for a in e.args]
-        value = np.abs(np.asarray(self.values(e), np.longdouble))
-        if e.fn in ("add", "sub"):
-            return own[0] + own[1] + value
-        if e.fn == "mul":
-            return own[0] * abs(args[1]) + own[1] * abs(args[0]) + value
-        if e.fn == "div":
-            return own[0] / abs(args[1]) + own[1] * value / abs(args[1]) + value
-        if e.fn == "select":
-            return np.where(args[0], own[1], own[2])
-        if e.fn in ("max", "min"):
-            return np.maximum(*own)
-        if e.fn in ("neg", "abs", "sign"):
-            return own[0]
-        if e.fn == "pow":
-            return value * (own[0] * abs(args[1]) / abs(args[0]) + own[1] * abs(np.log(abs(args[0]))) + 2)
-        slope = _SLOPES.get(e.fn)
-        return 0 if slope is None else own[0] * abs(slope(args[0], value)) + 2 * value
-
-
-_SLOPES: dict[str, Any] = {
-    "exp": lambda x, v: v, "exp2": lambda x, v: v, "expm1": lambda x, v: v + 1, "log": lambda x, v: 1 / x,
-    "log2": lambda x, v: 2 / x, "log1p": lambda x, v: 1 / (1 + x), "sqrt": lambda x, v: 1 / (2 * v),
-    "sin": lambda x, v: 1, "cos": lambda x, v: 1, "tanh": lambda x, v: 1 - v * v,
-}
-"""|derivative| by operation, from the operand and |value|. Comparisons and integer operations have none."""
 
 
 def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0, *,
@@ -340,8 +233,9 @@ def _beyond(definition: _Definition) -> dict[str, Array]:
         if value.dtype.kind == "f":
             nothing = MONOIDS[r.monoid].identity if r.monoid in ("max", "min") else np.nan
             infinite[r.name] = definition.align(np.isinf(value) & (value != nothing), axes)
-    own = {r.name: (r.axes, _read(c, r.body)) for r in c.reductions}
-    own |= {o.name: (o.axes, _read(c, o.expr)) for o in c.outs if not isinstance(o.expr, (Ref, Part))}
+    producers = {p.name: p.expr for p in c.producers}
+    own = {r.name: (r.axes, names_read([r.body], producers)) for r in c.reductions}
+    own |= {o.name: (o.axes, names_read([o.expr], producers)) for o in c.outs if not isinstance(o.expr, (Ref, Part))}
     found = {}
     for name, (axes, names) in own.items():
         masks = [infinite[n] for n in names if n in infinite and infinite[n].any()]
@@ -352,18 +246,6 @@ def _beyond(definition: _Definition) -> dict[str, Array]:
         if isinstance(e, Ref) and e.name in found and own[e.name][0] == o.axes:
             found[o.name] = found[e.name]
     return found
-
-
-def _read(c: Cascade, e: Expr) -> set[str]:
-    """Names that an expression reads, through producers too."""
-    producers = {p.name: p.expr for p in c.producers}
-    names: set[str] = set()
-    todo = [e]
-    while todo:
-        new = refs(todo.pop()) - names
-        names |= new
-        todo += [producers[n] for n in new if n in producers]
-    return names
 
 
 def _placed(definition: _Definition, mask: Array, axes: tuple[str, ...]) -> Array:
@@ -423,18 +305,12 @@ def _float_type(c: Cascade) -> np.dtype[Any]:
 
 def _bounds(definition: _Definition) -> dict[str, Array]:
     """The condition of every reduction and output, dimensions in the order of its axes."""
-    c, order = definition.cascade, definition.order
-    rounding = Rounding(definition)
+    c = definition.cascade
+    rounding = Rounding(definition, c)
     stages = {r.name: rounding.reduced(r.monoid, str(c.axis), r.body) for r in c.reductions}
-    of_outs = Rounding(definition, stages)
-
-    def placed(bound: Any, axes: tuple[str, ...]) -> Array:
-        full = np.broadcast_to(bound, [definition.size(a) if a in axes else 1 for a in order])
-        kept = [a for a in order if a in axes]
-        return full.reshape([definition.size(a) for a in kept]).transpose([kept.index(a) for a in axes])
-
-    found = {r.name: placed(stages[r.name], r.axes) for r in c.reductions}
-    return found | {o.name: placed(of_outs(o.expr), o.axes) for o in c.outs}
+    of_outs = Rounding(definition, c, stages)
+    found = {r.name: definition.placed(stages[r.name], r.axes) for r in c.reductions}
+    return found | {o.name: definition.placed(of_outs(o.expr), o.axes) for o in c.outs}
 
 
 def _rounded(exact: Array, guarded: Array, condition: Array, dtype: np.dtype[Any]) -> Array:
@@ -444,4 +320,4 @@ def _rounded(exact: Array, guarded: Array, condition: Array, dtype: np.dtype[Any
     info = np.finfo(dtype)
     with np.errstate(all="ignore"):
         size = np.abs(np.where(np.isfinite(exact), exact, guarded))
-        return _finite(C_EPS * info.eps * (condition + size) + info.tiny)
+        return finite_only(C_EPS * info.eps * (condition + size) + info.tiny)

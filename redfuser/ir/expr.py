@@ -7,7 +7,7 @@ expressions, and equality that computes is `np.equal(a, b)`. NumPy ufuncs work o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -351,6 +351,17 @@ def free_axes(e: Expr) -> frozenset[str]:
 def refs(e: Expr) -> frozenset[str]:
     """Names of the definitions an expression reads."""
     return frozenset(x.name for x in walk(e) if isinstance(x, Ref))
+
+
+def names_read(exprs: Iterable[Expr], definitions: Mapping[str, Expr]) -> frozenset[str]:
+    """Names that expressions read, directly or through the given definitions of names."""
+    found: set[str] = set()
+    todo = list(exprs)
+    while todo:
+        new = refs(todo.pop()) - found
+        found |= new
+        todo += [definitions[n] for n in new if n in definitions]
+    return frozenset(found)
 
 
 def rename_axes(e: Expr, table: Mapping[str, str]) -> Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -97,12 +97,14 @@ class Evaluator:
 
     def define(self, name: str, axes: tuple[str, ...], value: Any) -> None:
         """Bind a let; `value` is aligned over all axes."""
+        self.values[name] = (axes, self.placed(value, axes))
+
+    def placed(self, value: Any, axes: tuple[str, ...]) -> np.ndarray[Any, Any]:
+        """A value aligned over all axes as an array with dimensions `axes`, the inverse of `align`."""
         full = broadcast(value, tuple(self.size(a) if a in axes else 1 for a in self.order))
         sorted_axes = tuple(a for a in self.order if a in axes)
         kept = full.reshape([self.size(a) for a in sorted_axes])
-        if sorted_axes != axes:
-            kept = kept.transpose([sorted_axes.index(a) for a in axes])
-        self.values[name] = (axes, kept)
+        return kept if sorted_axes == axes else kept.transpose([sorted_axes.index(a) for a in axes])
 
     def __call__(self, e: Expr) -> Any:
         value = self.memo.get(e)
@@ -212,10 +214,7 @@ class Evaluator:
 
     def output(self, o: Out) -> np.ndarray[Any, Any]:
         """The value of an output, dimensions in the order of `o.axes`."""
-        value = broadcast(self(o.expr), tuple(self.size(a) if a in o.axes else 1 for a in self.order))
-        kept = [a for a in self.order if a in o.axes]
-        array = value.reshape([self.size(a) for a in kept]).transpose([kept.index(a) for a in o.axes])
-        return np.array(array, dtype=numpy_dtype(o.dtype) if self.dtype is None else None)
+        return np.array(self.placed(self(o.expr), o.axes), dtype=numpy_dtype(o.dtype) if self.dtype is None else None)
 
 
 def at_place(e: Expr, place: int | str) -> Expr:
@@ -257,6 +256,30 @@ def by_part(name: str, value: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any,
     return {name: value} if fields is None else {f"{name}.{p}": value[p] for p in fields}
 
 
+def expr_of(stage: Let | Reduction) -> Expr:
+    """What a stage is, or reduces."""
+    return stage.expr if isinstance(stage, Let) else stage.body
+
+
+def in_order(c: Cascade) -> Iterator[Let | Reduction]:
+    """The producers and reductions of a cascade, each after those that it reads.
+
+    Raises
+    ------
+    ShapeError
+        when one reads a name that nothing defines.
+    """
+    pending: list[Let | Reduction] = [*c.producers, *c.reductions]
+    known: set[str] = set()
+    while pending:
+        stage = next((x for x in pending if refs(expr_of(x)) <= known), None)
+        if stage is None:
+            raise ShapeError(f"cascade {c.name} reads an undefined name")
+        pending.remove(stage)
+        known.add(stage.name)
+        yield stage
+
+
 def run_cascade(
     c: Cascade, arrays: Arrays, dtype: Any = None, sizes: Mapping[str, int] | None = None
 ) -> dict[str, np.ndarray[Any, Any]]:
@@ -267,16 +290,8 @@ def run_cascade(
     """
     arrays, sizes = given(c, arrays, sizes)
     ev = Evaluator([a.name for a in c.axes], sizes, arrays, c.tensors, dtype)
-    pending: list[Let | Reduction] = [*c.producers, *c.reductions]
     results: dict[str, np.ndarray[Any, Any]] = {}
-    while pending:
-        for item in pending:
-            expr = item.expr if isinstance(item, Let) else item.body
-            if refs(expr) <= set(ev.values):
-                break
-        else:
-            raise ShapeError(f"cascade {c.name} reads an undefined name")
-        pending.remove(item)
+    for item in in_order(c):
         if isinstance(item, Let):
             ev.define(item.name, item.axes, ev(item.expr))
         else:

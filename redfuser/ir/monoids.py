@@ -22,7 +22,7 @@ import numpy as np
 
 from redfuser.errors import CheckError
 from redfuser.ir.expr import Const, Expr, Op, Var, op, select
-from redfuser.ir.ops import MONOIDS, OPS, Monoid
+from redfuser.ir.ops import MONOIDS, OPS, Monoid, label
 
 Array = np.ndarray[Any, Any]
 KEY = "key"
@@ -59,7 +59,7 @@ class PartsMonoid:
     @property
     def label(self) -> str:
         """The name as people read it."""
-        return self.name.partition("#")[0]
+        return label(self.name)
 
     def dtype(self, key: Any) -> np.dtype[Any]:
         """The structured dtype of a value whose reduced expression has dtype `key`."""
@@ -68,6 +68,14 @@ class PartsMonoid:
                        for p, d in zip(self.parts, self.dtypes, strict=True)]
         found: np.dtype[Any] = np.dtype(fields)
         return found
+
+    def part_dtype(self, part: str) -> str:
+        """Dtype of a part: `KEY`, or a NumPy dtype name."""
+        return self.dtypes[self.parts.index(part)]
+
+    def part_identity(self, part: str) -> float | int:
+        """A part of the value of nothing."""
+        return self.identity[self.parts.index(part)]
 
     def nothing(self, shape: tuple[int, ...], key: Any) -> Array:
         """The value of nothing, in an array of this shape."""

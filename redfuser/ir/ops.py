@@ -94,6 +94,11 @@ def read_pivot(value: Any) -> Any:
     return np.where(np.isinf(value), 0, value) if np.asarray(value).dtype.kind == "f" else value
 
 
+def label(monoid: str) -> str:
+    """The name of a monoid as people read it: those of users carry a digest of their definition."""
+    return monoid.partition("#")[0]
+
+
 PIVOT = "pivot"
 """The monoid of numbers that data are shifted by."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, New, Old, Op, Part, Reduce, Ref, Size, Tuple, Var
-from redfuser.ir.ops import OPS
+from redfuser.ir.ops import OPS, label
 
 
 def show_number(value: int | float | Fraction) -> str:
@@ -51,7 +51,7 @@ def show(e: Expr, leaf: Callable[[Expr], str | None] = lambda _: None) -> str:
         if isinstance(x, Cast):
             return f"{x.dtype}({go(x.body, 0)})"
         if isinstance(x, Reduce):
-            return f"{x.monoid.partition('#')[0]}_{x.axis}({go(x.body, 0)})"
+            return f"{label(x.monoid)}_{x.axis}({go(x.body, 0)})"
         if isinstance(x, Part):
             return _indexed(f"{go(x.body, 9)}.{x.part}", x.axes)
         if isinstance(x, Tuple):

@@ -11,6 +11,7 @@ from redfuser.errors import CheckError
 from redfuser.ir.expr import Expr, Load, Reduce, Ref, free_axes, refs, walk
 from redfuser.ir.monoids import is_monoid
 from redfuser.ir.node import Node, node
+from redfuser.ir.ops import label
 
 
 @node
@@ -114,7 +115,7 @@ class Reduction(Node):
     axes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{Ref(self.name, self.axes)} = {self.monoid.partition('#')[0]}({self.body})"
+        return f"{Ref(self.name, self.axes)} = {label(self.monoid)}({self.body})"
 
 
 @node

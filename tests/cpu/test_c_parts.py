@@ -127,7 +127,7 @@ def test_strided_and_reversed_rows():
 
 
 def test_the_same_bits_for_any_number_of_threads():
-    """A million elements in one row: chunks meet in the merge, in order."""
+    """One long row: chunks meet in the merge, in order."""
     fused = best(monoid="topk:8")
     sizes = {"p": 1, "n": 400_000, "k": 8}
     kernel = kernel_for(fused, sizes, vector_bytes=NATIVE[0])

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from fused_examples import MAX_X, ROW, SHIFT, SUM_EXP, L, M, X, Y, attention
+from fused_examples import attention
+from fused_parts import MAX_X, ROW, SHIFT, SUM_EXP, L, M, X, Y, by_hand, inputs, over_rows
 
 from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.ir import (
@@ -44,23 +45,14 @@ def of(name: str, part: str, place: str | int | None = None) -> Part:
 
 
 def _cascade(name: str, dtype: str, reductions, outs, k: int = 0) -> Cascade:
-    axes = (Axis("p"), Axis("n"), *((Axis("k", k),) if k else ()))
-    tensors = tuple(Tensor(t, ("p", "n"), dtype) for t in ("x", "y"))
-    return Cascade(name, "n", axes, tensors, (), reductions, outs)
-
-
-def _fused(c: Cascade, accumulators, corrections=(), epilogue=(), dependencies=(), passes=None) -> FusedCascade:
-    named = dict(epilogue)
-    results = tuple((r.name, named.get(r.name, Ref(r.name, r.axes))) for r in c.reductions)
-    passes = passes or (tuple(a.name for a in accumulators),)
-    return FusedCascade(c, accumulators, dependencies, corrections, results, (), passes)
+    return over_rows(name, inputs(dtype, "xy"), reductions, outs, (Axis("k", k),) if k else ())
 
 
 def peak(dtype: str = "float32", monoid: str = "argmax") -> FusedCascade:
     """The best element and where it is."""
     r = Reduction("a", monoid, X, ROW)
     outs = (Out("v", ROW, of("a", "value"), dtype), Out("i", ROW, of("a", "index"), "int64"))
-    return _fused(_cascade(monoid, dtype, (r,), outs), (Accumulator("a", monoid, X, ROW),))
+    return by_hand(_cascade(monoid, dtype, (r,), outs), (Accumulator("a", monoid, X, ROW),))
 
 
 def best(dtype: str = "float32", monoid: str = "topk:3", body: Expr = X) -> FusedCascade:
@@ -68,7 +60,7 @@ def best(dtype: str = "float32", monoid: str = "topk:3", body: Expr = X) -> Fuse
     k = int(monoid.partition(":")[2])
     r = Reduction("t", monoid, body, ROW)
     outs = (Out("v", ("p", "k"), of("t", "value", "k"), dtype), Out("i", ("k", "p"), of("t", "index", "k"), "int64"))
-    return _fused(_cascade("best", dtype, (r,), outs, k), (Accumulator("t", monoid, body, ROW),))
+    return by_hand(_cascade("best", dtype, (r,), outs, k), (Accumulator("t", monoid, body, ROW),))
 
 
 def routing(dtype: str = "float32", k: int = 4) -> FusedCascade:
@@ -83,9 +75,10 @@ def routing(dtype: str = "float32", k: int = 4) -> FusedCascade:
         Out("p", ("p", "n"), np.exp(X - M) / L, dtype),
     )
     value = np.exp(of("t", "value", RANK) - M) / L
-    epilogue = (("t", Tuple((value, of("t", "index", RANK)))),)
+    epilogue = {"t": Tuple((value, of("t", "index", RANK)))}
     accumulators = (MAX_X, SUM_EXP, Accumulator("t", f"topk:{k}", X, ROW))
-    return _fused(_cascade("routing", dtype, (m, e, t), outs, k), accumulators, (("l", Old("l") * SHIFT),), epilogue)
+    c = _cascade("routing", dtype, (m, e, t), outs, k)
+    return by_hand(c, accumulators, corrections={"l": Old("l") * SHIFT}, epilogue=epilogue)
 
 
 def centred(dtype: str = "float32", k: int = 3) -> FusedCascade:
@@ -95,8 +88,8 @@ def centred(dtype: str = "float32", k: int = 3) -> FusedCascade:
     outs = (Out("v", ("p", "k"), of("t", "value", "k"), dtype), Out("i", ("p", "k"), of("t", "index", "k"), "int64"))
     value = Part("value", (RANK,), Old("t")) + (New("m") - Old("m"))
     moved = Tuple((value, Part("index", (RANK,), Old("t"))))
-    return _fused(_cascade("centred", dtype, (m, t), outs, k), (MAX_X, Accumulator("t", f"bottomk:{k}", body, ROW)),
-                  (("t", moved),))
+    return by_hand(_cascade("centred", dtype, (m, t), outs, k), (MAX_X, Accumulator("t", f"bottomk:{k}", body, ROW)),
+                   corrections={"t": moved})
 
 
 def peaked(dtype: str = "float32") -> FusedCascade:
@@ -113,11 +106,12 @@ def peaked(dtype: str = "float32") -> FusedCascade:
         Accumulator("q", "sum", X * np.exp(Y - Ref("e", ROW)), ROW),
     )
     dependencies = (Let("d", ROW, top), Let("e", ROW, second))
-    corrections = (
-        ("s", select(op("eq", Old("s"), 0), 0, Old("s") * np.exp(Old("d") - New("d")))),
-        ("q", select(op("eq", Old("q"), 0), 0, Old("q") * np.exp(Old("e") - New("e")))),
-    )
-    return _fused(_cascade("peaked", dtype, (a, t, s, q), outs), accumulators, corrections, (), dependencies)
+    corrections = {
+        "s": select(op("eq", Old("s"), 0), 0, Old("s") * np.exp(Old("d") - New("d"))),
+        "q": select(op("eq", Old("q"), 0), 0, Old("q") * np.exp(Old("e") - New("e"))),
+    }
+    return by_hand(_cascade("peaked", dtype, (a, t, s, q), outs), accumulators, deps=dependencies,
+                   corrections=corrections)
 
 
 def above_second(dtype: str = "float32") -> FusedCascade:
@@ -127,7 +121,7 @@ def above_second(dtype: str = "float32") -> FusedCascade:
     outs = (Out("c_", ROW, Ref("c", ROW), dtype), Out("i", ("p", "k"), of("t", "index", "k"), "int64"))
     c = _cascade("above_second", dtype, (t, Reduction("c", "sum", reached, ROW)), outs, 2)
     accumulators = (Accumulator("t", "topk:2", X, ROW), Accumulator("c", "sum", reached, ROW))
-    return _fused(c, accumulators, passes=(("t",), ("c",)))
+    return by_hand(c, accumulators, passes=(("t",), ("c",)))
 
 
 def _both(parts: tuple[str, ...]) -> tuple[list[Expr], list[Expr]]:
@@ -163,7 +157,7 @@ def composed(dtype: str = "float32") -> FusedCascade:
     body = Tuple((X * 0.25, Y))
     r = Reduction("u", AFFINE.name, body, ROW)
     outs = (Out("last", ROW, of("u", "m") * 0.5 + of("u", "c"), dtype), Out("gain", ROW, of("u", "m"), dtype))
-    return _fused(_cascade("composed", dtype, (r,), outs), (Accumulator("u", AFFINE.name, body, ROW),))
+    return by_hand(_cascade("composed", dtype, (r,), outs), (Accumulator("u", AFFINE.name, body, ROW),))
 
 
 def spread(dtype: str = "float32") -> FusedCascade:
@@ -174,7 +168,7 @@ def spread(dtype: str = "float32") -> FusedCascade:
     old = {p: Part(p, (), Old("u")) for p in SPREAD.parts}
     moved = Tuple((old["n"], old["mean"] + select(op("gt", old["n"], 0), Old("m") - New("m"), 0.0), old["m2"]))
     c = _cascade("spread", dtype, (Reduction("m", "max", X, ROW), r), outs)
-    return _fused(c, (MAX_X, Accumulator("u", SPREAD.name, body, ROW)), (("u", moved),))
+    return by_hand(c, (MAX_X, Accumulator("u", SPREAD.name, body, ROW)), corrections={"u": moved})
 
 
 def distances(dtype: str = "float32") -> FusedCascade:
@@ -209,13 +203,13 @@ def gating(dtype: str = "float32", k: int = 3) -> FusedCascade:
     tensors = (Tensor("x", ("i", "d"), dtype), Tensor("w", ("n", "d"), dtype))
     c = Cascade("gating", "n", axes, tensors, (), reductions, outs)
     listed = Part("value", (RANK,), Ref("t", at))
-    epilogue = (("t", Tuple((np.exp(listed - m) / total, Part("index", (RANK,), Ref("t", at))))),)
+    epilogue = {"t": Tuple((np.exp(listed - m) / total, Part("index", (RANK,), Ref("t", at))))}
     accumulators = (
         Accumulator("m", "max", score, at),
         Accumulator("l", "sum", np.exp(score - m), at),
         Accumulator("t", f"topk:{k}", score, at),
     )
-    return _fused(c, accumulators, (("l", Old("l") * SHIFT),), epilogue)
+    return by_hand(c, accumulators, corrections={"l": Old("l") * SHIFT}, epilogue=epilogue)
 
 
 def attention_peak(dtype: str = "float32") -> FusedCascade:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from derive_examples import X, Y, cascade, reduction, row
+from derive_examples import N, X, Y, cascade, reduction, row
 
 from redfuser.derivation import certify, derive_cascade, run_fused
 from redfuser.derivation.sample import Sampler
@@ -189,3 +189,29 @@ def test_infinite_constants_survive_the_engine():
         found, wanted = run_fused(d.fused, arrays, chunks=3)["s"], run_cascade(c, arrays)["s"]
     assert wanted[1] == -np.inf
     np.testing.assert_allclose(found[[0, 1, 3]], wanted[[0, 1, 3]])
+
+
+def test_a_mass_may_be_called_like_the_count_of_elements():
+    """What counts is told by what it is: a mass can be 0 whatever its name is."""
+    weight = op("abs", Y)
+    c = cascade("weighted", [reduction("count_live", "sum", weight), reduction("a", "sum", weight * X),
+                             reduction("v", "sum", (X - row("a") / row("count_live")) ** 2)], "x y")
+    d = derive_cascade(c)
+    assert d.certificate.valid
+    assert any("count_live" in text for text in d.conditions)
+    data = {"x": np.arange(6.0).reshape(2, 3), "y": np.array([[1.0, 2, 1], [0, 0, 0]])}
+    with np.errstate(all="ignore"):
+        found = run_fused(d.fused, data)["v"]
+    assert np.isfinite(found[0])
+    assert np.isnan(found[1])
+
+
+def test_the_count_of_a_later_pass_avoids_names_of_results():
+    """Two passes, both count; the second has a result that is called like its counter."""
+    deviation = op("abs", X - row("a") / N)
+    c = cascade("spread", [reduction("a", "sum", X), reduction("count_2", "sum", deviation),
+                           reduction("v", "sum", (deviation - row("count_2") / N) ** 2)], "x")
+    d = derive_cascade(c)
+    assert (d.passes, d.certificate.valid) == (2, True)
+    assert len([a for a in d.fused.accumulators if a.counts]) == 2
+    assert len({a.name for a in d.fused.accumulators}) == len(d.fused.accumulators)

@@ -43,7 +43,7 @@ def test_a_scope_starts_empty(engine):
         assert {k: v for k, v in sizes(engine).items() if k[0].islower()} == {
             k: v for k, v in start.items() if k[0].islower()}
         assert engine.nodes() == 3
-        assert not scope.holds("pos", X)
+        assert not scope.holds(["pos"], X)
 
 
 def test_scopes_do_not_nest(engine):
@@ -120,7 +120,7 @@ def test_a_rejected_text_is_an_error_and_the_engine_goes_on(engine):
         with pytest.raises(EngineError, match="engine failed"):
             engine.run("(Unheard of)")
         scope.add(Sum(X))
-        assert scope.prices([Sum(X)])
+        assert scope.price([Sum(X)])
 
 
 def test_a_panic_is_an_error_and_the_engine_is_built_again(engine):

@@ -6,17 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fused_examples import (
-    ROWS,
-    TILES,
-    attention,
-    decode,
-    layernorm,
-    matmul,
-    pivoted_variance,
-    rms_dot,
-    softmax,
-)
+from fused_examples import ROWS, TILES, attention, decode, layernorm, matmul, pivoted_variance, rms_dot, softmax
 
 from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.errors import CheckError, DTypeError

@@ -168,6 +168,8 @@ def test_builder_reports_mistakes():
     c.sum("S", tensor("x", n))
     with pytest.raises(ShapeError, match="name"):
         c.sum("S", tensor("x", n))
+    with pytest.raises(ShapeError, match="number of elements seen"):
+        c.sum("count", tensor("x", n))
     c.sum("T", tensor("x", n, d))
     with pytest.raises(ShapeError, match="tensor x is used"):
         c.build()

@@ -118,7 +118,7 @@ def test_a_router_keeps_raw_scores_and_corrects_in_the_epilogue():
     assert "exp" in str(value)
 
 
-def test_without_the_laws_of_order_a_router_needs_three_passes():
+def test_without_the_laws_of_order_a_router_needs_two_passes():
     c = lowered(router)[1].cascades[0]
     assert derive_cascade(c, rules=default - default["order"]).passes == 2
     assert derive_cascade(c).passes == 1

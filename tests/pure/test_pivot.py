@@ -7,6 +7,7 @@ from functools import cache, reduce
 import numpy as np
 import pytest
 from derive_examples import MEAN, N, X, Y, cascade, reduction, row
+from hard_rows import HARD_ROWS, hard_rows
 
 from redfuser.derivation import derive_cascade, run_fused
 from redfuser.derivation.probe import Prober
@@ -48,26 +49,6 @@ def fused(name):
     return derive_cascade(DEFINITIONS[name]).fused
 
 
-def data(kind, dtype=np.float32):
-    """Rows that are hard for a mean or a variance."""
-    noise = np.random.default_rng(3).standard_normal((3, LENGTH))
-    far = 1e4 + 1e-3 * noise
-    if kind == "outlier first":
-        noise[:, 0] = 1e4
-    if kind == "outliers first":
-        noise[:, :6] = -1e4
-    if kind == "periodic outliers":
-        noise[:, :: LENGTH // 8] = 1e4
-    if kind == "decay":
-        noise = 1e4 * np.exp(-np.arange(LENGTH) / 20) + 0 * noise
-    if kind == "far":
-        noise = far
-    if kind == "zeros, then far":
-        noise = np.where(np.arange(LENGTH) < 20, 0, far)
-    return noise.astype(dtype)
-
-
-KINDS = ("noise", "outlier first", "outliers first", "periodic outliers", "decay", "far", "zeros, then far")
 LEAST = MONOIDS[PIVOT].reduce
 
 
@@ -91,10 +72,10 @@ def test_laws_of_the_monoid():
     np.testing.assert_array_equal(nearer_zero(a, np.full(9, MONOIDS[PIVOT].identity)), a)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", HARD_ROWS)
 @pytest.mark.parametrize("name", ["moments", "half"])
 def test_no_data_lose_digits(name, kind):
-    x = data(kind)
+    x = hard_rows(kind)
     exact = run_cascade(DEFINITIONS[name], {"x": x}, np.longdouble)
     size = np.abs(x.astype(float)).sum(-1)
     for way in WAYS:
@@ -129,7 +110,7 @@ def test_a_scale_of_zero_gives_nan_like_the_definition():
 
 def test_weights_of_zero_do_not_choose_the_pivot():
     """Padding: 0 in the data, 0 in the weights, and the rest lies far from zero."""
-    x, w = data("far"), np.ones((3, LENGTH), np.float32)
+    x, w = hard_rows("far"), np.ones((3, LENGTH), np.float32)
     x[:, ::3] = w[:, ::3] = 0
     exact = run_cascade(DEFINITIONS["weighted"], {"x": x, "y": w}, np.longdouble)["V"]
     got = run_fused(fused("weighted"), {"x": x, "y": w}, dtype=np.float32)["V"]
@@ -138,7 +119,7 @@ def test_weights_of_zero_do_not_choose_the_pivot():
 
 def test_a_dead_prefix_leaves_the_choice_to_later_chunks():
     f = fused("weighted")
-    x, w = data("far")[:1, :8], np.array([[0, 0, 0, 0, 1, 1, 1, 1]], np.float32)
+    x, w = hard_rows("far")[:1, :8], np.array([[0, 0, 0, 0, 1, 1, 1, 1]], np.float32)
     streamer = Streamer(f)
     dead, live = (streamer.advance([], Chunk({"x": x, "y": w}, a, a + 4)) for a in (0, 4))
     assert dead["x_pivot"].tolist() == [np.inf]
