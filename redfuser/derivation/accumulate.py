@@ -76,10 +76,13 @@ class Location:
             e = substitute(e, {Old(name): Old(self.name), New(name): New(self.name)})
         old = Old(self.pivot.name), Old(self.shifted.name)
         new = New(self.pivot.name), New(self.shifted.name)
+        final = Ref(self.name, self.shifted.axes)  # in a pass after the one that finds it
         moved = (old[0] - new[0]) + (old[1] - new[1])
         e = substitute(e, {Old(self.name) - New(self.name): moved, New(self.name) - Old(self.name): -moved,
-                           self.load - Old(self.name): self.load - old[0] - old[1]})
-        return substitute(e, {Old(self.name): old[0] + old[1], New(self.name): new[0] + new[1]})
+                           self.load - Old(self.name): self.load - old[0] - old[1],
+                           self.load - final: self.load - self.pivot - self.shifted})
+        return substitute(e, {Old(self.name): old[0] + old[1], New(self.name): new[0] + new[1],
+                              final: self.pivot + self.shifted})
 
 
 @dataclass

@@ -245,7 +245,16 @@ class _Builder:
         """The cascade without the producers that were inlined into bodies because they read results."""
         skeleton = self.model.skeleton
         kept = tuple(p for p in cascade.producers if not skeleton.mentions(p.expr) or _read_by_outs(cascade, p.name))
-        return replace(cascade, producers=kept) if kept != cascade.producers else cascade
+        own = {r.name for r in cascade.reductions}
+
+        def shared(x: Expr) -> Expr | None:
+            if not isinstance(x, Ref) or x.name in own or x.name not in self.names.values:
+                return None
+            return Ref(self.names.values[x.name], x.axes)  # two results share an accumulator: it has one name
+
+        outs = tuple(replace(o, expr=rewrite(o.expr, shared)) for o in cascade.outs)
+        return replace(cascade, producers=kept, outs=outs) if (kept, outs) != (
+            cascade.producers, cascade.outs) else cascade
 
 
 def _read_by_outs(cascade: Cascade, name: str) -> bool:

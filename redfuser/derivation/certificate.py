@@ -163,6 +163,7 @@ class HardForm(Skeletal):
         super().__init__(fused)
         self.nothing = {a.name: NOTHING[a.monoid] for a in fused.accumulators if a.monoid in NOTHING}
         self.plain = {d.name: self.skeleton.abstract(d.expr) for d in fused.dependencies}
+        self.final = frozenset[str]()
 
     def evaluator(self, lookup: Callable[[Expr], Any], stream: Stream, rounding: bool) -> RealEvaluator:
         """Like floating point."""
@@ -174,8 +175,8 @@ class HardForm(Skeletal):
         return Ieee(stream.lookup(read), stream.length, rounding, loop=True)(self.dependencies[name])
 
     def newest(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An extreme of nothing alive reads 0."""
-        return super().newest({k: self.zero if k in self.nothing and v == self.nothing[k] else v
+        """An extreme of nothing alive reads 0, unless it is final."""
+        return super().newest({k: self.zero if v == self.nothing.get(k) and k not in self.final else v
                                for k, v in values.items()})
 
     def combine(self, monoid: str, values: list[Any]) -> Any:
@@ -183,15 +184,22 @@ class HardForm(Skeletal):
         return Ieee(by_table({}), len(values)).reduce(monoid, tuple(values)) if monoid in NOTHING else _combine(
             monoid, values)
 
-    def results(self, final: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
-        """The results from the final state: dependencies are the definition's own."""
-        values = dict(Skeletal.newest(self, {a.name: final[a.name] for a in self.fused.accumulators}))
+    def finished(self, state: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
+        """What later passes read: dependencies are the definition's own."""
+        own = {a.name: state[a.name] for a in self.fused.accumulators if a.name in state}
+        values = dict(Skeletal.newest(self, own))
         for name, e in self.plain.items():
-            values[name] = Ieee(stream.lookup(values), stream.length)(e)
+            if refs(e) <= values.keys():
+                values[name] = Ieee(stream.lookup(values), stream.length)(e)
+        self.final = frozenset(values)
+        return values
+
+    def results(self, values: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
+        """The results from the final state."""
         monoids = {s.name: s.monoid for s in self.skeleton.stages}
         found: dict[str, Any] = {}
         for name, e in self.epilogue.items():
-            found[name] = Ieee(stream.lookup(found | values), stream.length).whole(monoids.get(name, "sum"), e)
+            found[name] = Ieee(stream.lookup({**found, **values}), stream.length).whole(monoids.get(name, "sum"), e)
         return found
 
 
@@ -328,9 +336,10 @@ def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -
         expected = _by_definition(form.skeleton, stream)
         if not form.skeleton.domain.admits(stream.lookup(expected), stream.length):
             continue
+        form.final = frozenset()
         final: dict[str, Any] = {}
         for members in form.passes:
-            final = next(_merged(form, members, stream, segments, final, True))
+            final = form.finished(next(_merged(form, members, stream, segments, final, True)), stream)
         found = form.results(final, stream)
         nothing_alive = any(final.get(k) == v for k, v in form.nothing.items())
         other = _by_definition(form.skeleton, stream, stated=True) if nothing_alive else expected

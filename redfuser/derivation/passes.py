@@ -48,8 +48,9 @@ def plan_passes(search: Search, model: Model) -> Plan:
 
 def _place(search: Search, model: Model, plan: Plan, stage: Stage) -> None:
     placed = {k for s in plan.sweeps for k in s.accumulators}
-    used = model.stage_accumulators[stage.name]
-    goals = [k for k in used if k not in placed]
+    shared = [k for k in sorted(mentioned(model.results[stage.name])) if k in model.accumulators]
+    needed = dict.fromkeys((*model.stage_accumulators[stage.name], *shared))
+    goals = [k for k in needed if k in model.accumulators and k not in placed]
     _register_dependencies(model, plan)
     reads = mentioned(model.results[stage.name]).union(*(mentioned(model.accumulators[k].body) for k in goals))
     index = max((plan.pass_of[n] for n in reads if n in plan.pass_of), default=0)
@@ -93,8 +94,8 @@ def _drop_redundant(model: Model, sweep: Sweep, goals: list[str]) -> None:
             continue
         for name, e in model.results.items():
             model.results[name] = substitute(e, {model.accumulators[k].ref: value})
-        sweep.accumulators.remove(k)
         del sweep.corrections[k]
+        _remove(model, sweep, k)
 
 
 def _merge_restated(model: Model, sweep: Sweep, name: str) -> None:
@@ -109,8 +110,14 @@ def _merge_restated(model: Model, sweep: Sweep, name: str) -> None:
                 sweep.corrections[j] = substitute(e, {a.ref: Old(name)})
             for r, e in model.results.items():
                 model.results[r] = substitute(e, {a.ref: model.symbol(name)})
-            sweep.accumulators.remove(k)
+            _remove(model, sweep, k)
             return
+
+
+def _remove(model: Model, sweep: Sweep, k: str) -> None:
+    """Give up an accumulator, so that no later stage builds on it."""
+    sweep.accumulators.remove(k)
+    del model.accumulators[k]
 
 
 def _crossed_results(model: Model, stage: Stage) -> list[str]:

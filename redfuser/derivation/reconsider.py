@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from redfuser.derivation.accumulate import Model, accumulate, leaf_price, name_dependencies
+from redfuser.derivation.accumulate import Model, accumulate, leaf_price, mentioned, name_dependencies
 from redfuser.derivation.cost import OtherAccumulatorCost
 from redfuser.derivation.engine import Scope, Search, Step
 from redfuser.derivation.parts import obeys_laws, spread
 from redfuser.derivation.skeleton import Stage, reads_state, reductions_in
-from redfuser.ir import Expr, Op, Reduce, free_axes, refs
+from redfuser.ir import Expr, Op, Reduce, Ref, free_axes, refs, substitute
 from redfuser.rules.language import STREAM
 from redfuser.rules.theory import FORBIDDEN
 
@@ -50,8 +50,21 @@ def reconsider(search: Search, model: Model, stage: Stage, refused: list[str]) -
         price, form = scope.extract([goal], cost)[0]
         if price >= FORBIDDEN or any(model.named(x.body) is None for x in reductions_in(form)):
             return None
+        _release(model, stage.name)
         model.results[stage.name] = accumulate(scope, model, stage, form)
+    kept = frozenset[str]().union(*map(mentioned, model.results.values()))
+    for k in set(refused) - kept:  # or later stages would build on what nothing computes
+        del model.accumulators[k]
     return model.stage_accumulators[stage.name]
+
+
+def _release(model: Model, name: str) -> None:
+    """Let later results that share the accumulator of a result read the result instead: it gets other accumulators."""
+    shared = model.results[name]
+    if isinstance(shared, Ref) and shared.name in model.accumulators:
+        for n, e in model.results.items():
+            if n != name:
+                model.results[n] = substitute(e, {shared: model.symbol(name)})
 
 
 def _restate_earlier(scope: Scope, model: Model, stages: list[str]) -> None:

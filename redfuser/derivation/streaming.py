@@ -39,9 +39,9 @@ def guarded(e: Expr, monoids: Mapping[str, str]) -> Expr:
     return rewrite(occupied(e, monoids), guard)
 
 
-def _prefixed(e: Expr, prefix: str, monoids: Mapping[str, str]) -> tuple[Expr, frozenset[str]]:
-    """A dependency as read inside the loop from the values with a prefix, and the names it reads."""
-    local = rewrite(guarded(e, monoids), lambda x: Ref(prefix + x.name, x.axes) if isinstance(x, Ref) else None)
+def _prefixed(e: Expr, prefix: str) -> tuple[Expr, frozenset[str]]:
+    """A dependency as read from the values with a prefix, and the names it reads."""
+    local = rewrite(e, lambda x: Ref(prefix + x.name, x.axes) if isinstance(x, Ref) else None)
     return local, refs(local)
 
 
@@ -89,7 +89,8 @@ class Streamer:
         self.accumulators = [a for a in fused.accumulators if a.name in names]
         self.axes = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies}
         self.monoids = {a.name: a.monoid for a in fused.accumulators}
-        self.nothing = {a.name: NOTHING[a.monoid] for a in fused.accumulators if a.monoid in NOTHING}
+        self.nothing = {a.name: NOTHING[a.monoid] for a in fused.accumulators
+                        if a.monoid in NOTHING and a.name not in self.final}
         self.forms = _forms(fused)
         self.dependencies = [d for d in fused.dependencies if d.name not in self.final]
 
@@ -145,13 +146,13 @@ class Streamer:
             ev.values[prefix + name] = ev.values[f"new {name}"]
         self._define_dependencies(ev, prefix)
 
-    def _define_dependencies(self, ev: Evaluator, prefix: str) -> None:
+    def _define_dependencies(self, ev: Evaluator, prefix: str, guard: bool = True) -> None:
         """Bind every dependency whose operands are known and that is not bound yet."""
         for d in self.dependencies:
             if prefix + d.name in ev.values:
                 continue
-            make = partial(_prefixed, d.expr, prefix, self.monoids)
-            local, read = self.forms.get(("dependency", prefix, d.name), make)
+            make = partial(_prefixed, guarded(d.expr, self.monoids) if guard else d.expr, prefix)
+            local, read = self.forms.get(("dependency", prefix, d.name, guard), make)
             if read <= ev.values.keys():
                 self._define(ev, prefix + d.name, d.name, ev(local))
 
@@ -198,9 +199,9 @@ class Streamer:
         return value if nothing is None else select(op("eq", value, nothing), 0.0, value)
 
     def finals(self, state: State) -> dict[str, Array]:
-        """Values of accumulators and dependencies (as read inside a later pass) once the pass is over."""
+        """Values of accumulators and dependencies once the pass is over, as a later pass reads them: without guards."""
         ev = self._final_evaluator(state)
-        self._define_dependencies(ev, "new ")
+        self._define_dependencies(ev, "new ", guard=False)
         return {name.removeprefix("new "): value for name, (_, value) in ev.values.items()}
 
     def _final_evaluator(self, state: State) -> Evaluator:

@@ -53,8 +53,8 @@ class Expected:
     careful   makes the results of careful two-pass computations; asked only for a result that is farther off
     dtype     that of the result
     strict    False: NaN is accepted where the definition gives an infinity
-    beyond    elements that read an infinite earlier result, or None: NaN is accepted there too, an infinity in the
-              place of NaN, and any position or truth value
+    beyond    elements that read an earlier result that is not finite, or None: NaN is accepted there too, an infinity
+              in the place of NaN, and any position or truth value
     """
 
     accepted: tuple[Array, ...]
@@ -187,8 +187,9 @@ def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0,
         the inputs of the first cascade; outputs of one cascade are inputs of the next by name.
     strict
         False: where an input is infinite, NaN is accepted in the place of an infinite result (0 * inf in a correction),
-        and what reads an earlier result that is infinite may be NaN, infinite where the definition gives NaN, or find
-        another position (x / inf: elements that differ become equal); the extremum of nothing alive is no such result.
+        and what reads an earlier result that is infinite or NaN may be NaN, infinite where the definition gives NaN, or
+        find another position (x / inf: elements that differ become equal); the extremum of nothing alive is no such
+        result.
     """
     strict = strict or not any(np.isinf(a).any() for a in arrays.values() if np.asarray(a).dtype.kind == "f")
     exact: dict[str, Any] = dict(arrays)
@@ -225,14 +226,14 @@ def _apart(definition: _Definition, values: dict[str, Array]) -> dict[str, Array
 
 
 def _beyond(definition: _Definition) -> dict[str, Array]:
-    """Where results and outputs read an earlier result that is infinite, by the names of those that do."""
+    """Where results and outputs read an earlier result that is not finite, by the names of those that do."""
     c = definition.cascade
     infinite: dict[str, Array] = {}
     for r in c.reductions:
         axes, value = definition.values[r.name]
         if value.dtype.kind == "f":
             nothing = MONOIDS[r.monoid].identity if r.monoid in ("max", "min") else np.nan
-            infinite[r.name] = definition.align(np.isinf(value) & (value != nothing), axes)
+            infinite[r.name] = definition.align(~np.isfinite(value) & (value != nothing), axes)
     producers = {p.name: p.expr for p in c.producers}
     own = {r.name: (r.axes, names_read([r.body], producers)) for r in c.reductions}
     own |= {o.name: (o.axes, names_read([o.expr], producers)) for o in c.outs if not isinstance(o.expr, (Ref, Part))}

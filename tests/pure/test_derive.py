@@ -19,8 +19,9 @@ from redfuser.derivation.evidence import growth
 from redfuser.derivation.explain import smallest
 from redfuser.errors import EngineError, RuleError
 from redfuser.ir import Axis, Cascade, Load, Out, Ref, Tensor, run_cascade
-from redfuser.rules import default, online, rule, ruleset
+from redfuser.rules import GROUPS, RuleSet, default, online, rule, ruleset
 from redfuser.rules.language import positive
+from redfuser.zoo import ENTRIES
 
 
 def corrections(name):
@@ -297,3 +298,12 @@ def test_the_smallest_rule_set_needs_no_record_of_the_search():
     assert not any(s.record.events for s in kept.timeline)
     assert kept.rules == d.rules
     assert {"telescope", "exp-sum"} <= set(d.rules)
+
+
+@pytest.mark.parametrize(("entry", "group"), [("regression_residual", "online"), ("template_snr", "online"),
+                                              ("template_snr", "counting")])
+def test_stages_that_got_other_accumulators_leave_nothing_behind(entry, group):
+    """Without some laws the first choice has no corrections; later stages had built on it."""
+    laws = RuleSet("fewer", tuple(x for x in default if x not in set(GROUPS[group])))
+    found = derive_cascade(ENTRIES[entry].cascade(), rules=laws)
+    assert found.certificate
