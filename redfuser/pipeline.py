@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redfuser.derivation.fusion import FusedCascade
+from redfuser.errors import SettingError
 from redfuser.frontend import Spec, Trace, lower, trace
 from redfuser.ir import (
     OPS,
@@ -73,11 +74,15 @@ class Options:
         _one_of("empty", self.empty, EMPTY)
         _one_of("require", self.require, (None, "one-pass"))
         _one_of("acc_dtype", self.acc_dtype, (None, "float64"))
+        if self.allow:
+            from redfuser.derivation.derive import settings_for
+
+            settings_for(self.rules, self.allow)
 
 
 def _one_of(name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
+        raise SettingError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
 
 
 def trace_step(fn: Callable[..., Any], specs: Mapping[str, Spec], name: str) -> Trace:

@@ -17,6 +17,8 @@ from functools import cache, partial, reduce
 from itertools import repeat
 from typing import Any
 
+import numpy as np
+
 from redfuser.ir import Cast, Const, Expr, Op, Part, PartsMonoid, Reduce, Size, Tuple, Var, find_parts
 from redfuser.ir.interpret import at_place, numpy_dtype
 from redfuser.ir.monoids import left, right
@@ -173,7 +175,14 @@ class RealEvaluator:
     def _round(self, dtype: str, a: Any) -> Any:
         if not self.rounding:
             return a
-        return self.mp.mpf(float(numpy_dtype(dtype).type(float(a))))
+        target = numpy_dtype(dtype)
+        if target.kind in "iu" and not np.iinfo(target).min <= a <= np.iinfo(target).max:
+            return self.no_integer()
+        return self.mp.mpf(float(target.type(float(a))))
+
+    def no_integer(self) -> Any:
+        """The value of a conversion to an integer type that has none: of NaN, or out of its range."""
+        raise Undefined("no integer")
 
     def _map(self, f: Callable[..., Any], *args: Value) -> Value:
         """`f` of numbers, element by element where an argument has elements."""

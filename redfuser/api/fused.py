@@ -340,7 +340,8 @@ def fuse(
         for an option value that does not exist.
     """
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    options = Options(target or "c", numerics, tuple(allow), rules, require, empty, acc_dtype)
+    allowed = (allow,) if isinstance(allow, str) else tuple(allow)
+    options = Options(target or "c", numerics, allowed, rules, require, empty, acc_dtype)
     if fn is None:
         return lambda f: Fused(f, options, names)
     return Fused(fn, options, names)

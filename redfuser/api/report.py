@@ -125,6 +125,11 @@ class CascadeReport:
         return self.derivation.rules
 
     @property
+    def approximate(self) -> tuple[str, ...]:
+        """Names of the approximate rules that the result may rest on: none unless `allow` names their group."""
+        return self.derivation.approximate
+
+    @property
     def matched(self) -> tuple[str, ...]:
         """Names of the rules that matched anything during the search; a few of them carry the result."""
         return tuple(sorted(set[str]().union(*(s.matched for s in self.derivation.timeline))))
@@ -264,8 +269,9 @@ class Report:
         }
 
     def _cascade(self, c: CascadeReport) -> dict[str, Any]:
-        found = _plain(c) | {"rules_matched": list(c.matched), "prediction": c.prediction.to_dict(),
-                             "lower_bound": c.lower_bound, "groups": [list(g) for g in c.groups],
+        found = _plain(c) | {"rules_matched": list(c.matched), "approximate": list(c.approximate),
+                             "prediction": c.prediction.to_dict(), "lower_bound": c.lower_bound,
+                             "groups": [list(g) for g in c.groups],
                              "refusals": [s.to_dict() for s in c.derivation.stages]}
         return found | ({"frontier": c.frontier.to_dict()} if self.with_frontier else {})
 

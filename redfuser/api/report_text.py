@@ -94,6 +94,8 @@ def _cascade_lines(c: CascadeReport) -> Iterable[str]:
     for condition in c.conditions:
         yield f"  condition    {condition}"
     yield f"  rules        {len(c.matched)} matched; `rules` finds the smallest set that suffices"
+    if c.approximate:
+        yield f"  approximate  {', '.join(c.approximate)}: equal to the definition up to rounding, by your leave"
     yield f"  certificate  {c.certificate}; seed {c.seed}"
     for i, step in enumerate(c.timeline):
         yield f"  {'timeline' if i == 0 else '':<13}{step}"

@@ -220,8 +220,8 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> 
     rounding
         False: casts and rint count as the identity (for derivations that were allowed to move roundings).
     """
-    method = (f"identities at {TRIALS} random streams and at hard ones in {DIGITS}-digit arithmetic, merged in two "
-              "orders")
+    streams = "random streams and at hard ones" if rounding else "random streams, with roundings left out,"
+    method = f"identities at {TRIALS} {streams} in {DIGITS}-digit arithmetic, merged in two orders"
     form = Skeletal(fused)
     rng = random.Random(f"{seed}:{fused.cascade.name}")
     steering = Steering(form.skeleton)

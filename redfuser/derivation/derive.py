@@ -114,6 +114,11 @@ class Derivation:
         return smallest(names, question, most)
 
     @property
+    def approximate(self) -> tuple[str, ...]:
+        """Names of the approximate laws that matched anything: the fused form may rest on them."""
+        return _approximate(self.settings.rules, self.timeline)
+
+    @property
     def matched(self) -> frozenset[str]:
         """Names of the laws that matched anything."""
         return frozenset[str]().union(*(s.matched for s in self.timeline))
@@ -178,7 +183,7 @@ def derive_with(cascade: Cascade, settings: Settings) -> Derivation:
     why = "every dependent stage has a pass of its own"
     while True:
         fused, plan = _fuse(cascade, settings, steps)
-        certificate = certify(fused, rounding=not settings.allowed)
+        certificate = certify(fused, rounding=not _approximate(settings.rules, steps))
         if not certificate.refuted:
             break
         late = tuple((n, certificate.steps[0]) for n in certificate.wrong if n not in dict(settings.late))
@@ -229,6 +234,13 @@ def _fuse(cascade: Cascade, settings: Settings, steps: list[Step],
             return plain
         return found[0], plain[1]  # a refusal is clearer without the pivot
     return found
+
+
+def _approximate(rules: RuleSet, steps: Iterable[Step]) -> tuple[str, ...]:
+    """The approximate laws of a rule set that matched anything."""
+    exact = frozenset(x.name for x in rules.exact())
+    inexact = [x.name for x in rules if x.name not in exact]
+    return tuple(n for n in inexact if any(n in s.matched for s in steps)) if inexact else ()
 
 
 def _is_unused(shifts: tuple[Shift, ...], fused: FusedCascade) -> bool:

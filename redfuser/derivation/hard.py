@@ -36,6 +36,10 @@ class Ieee(RealEvaluator):
         """Those of floating point."""
         return {**super().operations(rounding), **_ieee(self.mp, self.loop)}
 
+    def no_integer(self) -> Any:
+        """Undefined, as what is no number."""
+        return self.mp.nan
+
     def reduce(self, monoid: str, value: Any) -> Any:
         """The reduction; an extreme of something undefined is undefined."""
         if monoid in NOTHING:

@@ -66,6 +66,11 @@ class NotFusible(RedfuserError):
         """Looked for on first use."""
         return self.report.witness
 
+    @property
+    def unlocks(self) -> tuple[str, ...]:
+        """Facts under which one pass would do. Looked for on first use."""
+        return self.report.unlocks
+
     @classmethod
     def of(cls, derivation: Derivation) -> NotFusible:
         """The exception for a derivation that needs more than one pass."""

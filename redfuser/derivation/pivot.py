@@ -83,8 +83,8 @@ class Shift:
     moving: dict[Difference, Expr] = field(default_factory=dict)
 
     def replace_data(self, e: Expr, by: Expr) -> Expr:
-        """`e` with the data replaced, except in differences that do not move, and in exponentials: weights e^(x - max x)
-        are at most 1, and shifted by anything else they may overflow."""
+        """`e` with the data replaced, except in differences that do not move, and in exponentials: weights
+        e^(x - max x) are at most 1, and shifted by anything else they may overflow."""
         if e == self.data:
             return by
         if isinstance(e, Op) and e.fn in ("exp", "exp2", "expm1"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redfuser.derivation.evidence import Ranks, growth
-from redfuser.ir import Cascade, Expr, Load, Op, names_read, rewrite, walk
+from redfuser.errors import RedfuserError
+from redfuser.ir import Cascade, Const, Expr, Load, Op, names_read, op, refs, rewrite, walk
 from redfuser.rules import APPROXIMATE, Rule
 
 _MOVABLE = frozenset(law.left.fn for law in APPROXIMATE["requantize"]
@@ -19,10 +20,39 @@ def unlocking(cascade: Cascade, stage: str, final: frozenset[str]) -> tuple[str,
         names = " & ".join(f"({x} > 0)" for x in _inputs(cascade, stage))
         found.append("if its inputs were known to be positive, finitely many accumulators would do: "
                      f"rf.assume({names})")
-    exact = _without_rounding(cascade)
-    if exact != cascade and _helps(growth(exact, stage, final)):
-        found.append("if rounding may be moved, finitely many accumulators would do: allow=\"requantize\"")
+    if _without_rounding(cascade) != cascade:
+        found += _requantized(cascade, stage)
     return tuple(found)
+
+
+def _requantized(cascade: Cascade, stage: str) -> list[str]:
+    """Whether roundings that may be moved let a stage be followed: tried, with its scales as they are and above 0."""
+    option = 'allow=("requantize",)'
+    if _follows(cascade, stage):
+        return [f"if rounding may be moved: {option}"]
+    if _follows(_with_safe_scales(cascade), stage):
+        return [f"if rounding may be moved and the scale is never 0: np.maximum(scale, 1e-12) and {option}"]
+    return []
+
+
+def _follows(cascade: Cascade, stage: str) -> bool:
+    from redfuser.derivation.derive import derive_cascade
+
+    try:
+        found = derive_cascade(cascade, allow=("requantize",))
+    except RedfuserError:
+        return False
+    return stage not in {s.name for s in found.stages}
+
+
+def _with_safe_scales(cascade: Cascade) -> Cascade:
+    """The cascade with every divisor that is an earlier result at least a small number."""
+    def step(e: Expr) -> Expr | None:
+        if isinstance(e, Op) and e.fn == "div" and refs(e.args[1]):
+            return op("div", e.args[0], op("max", e.args[1], Const(1e-12)))
+        return None
+
+    return replace(cascade, reductions=tuple(replace(r, body=rewrite(r.body, step)) for r in cascade.reductions))
 
 
 def _helps(ranks: Ranks | None) -> bool:

@@ -434,3 +434,19 @@ def test_closures_are_captured_and_guarded():
     x = normal(3, 5)
     for scale in (1.0, 3.0):
         np.testing.assert_allclose(rf.fuse(make(scale))(x), make(scale)(x), rtol=1e-13)
+
+
+def test_a_conversion_to_integers_that_has_no_value_everywhere():
+    """0/0 has no integer: the random checks leave such streams out."""
+    def quantised(x, w):
+        s = np.abs(x).max()
+        return (np.rint(x / s * 127).astype(np.int32) * w).sum()
+
+    x, w = np.random.default_rng(3).standard_normal((2, 50), dtype=np.float32)
+    assert rf.fuse(quantised)(x, w) == pytest.approx(quantised(x.astype(float), w.astype(float)), rel=1e-5)
+
+
+def test_allow_takes_a_name_and_refuses_an_unknown_one_at_once():
+    assert rf.fuse(F.softmax, allow="requantize").options.allow == ("requantize",)
+    with pytest.raises(rf.errors.RuleError, match="requantize"):
+        rf.fuse(F.softmax, allow="requant")

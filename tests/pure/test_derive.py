@@ -195,6 +195,11 @@ def test_rounding_moves_only_when_allowed():
     allowed = derive_cascade(quantised(), allow=("requantize",))
     assert allowed.passes == 1
     assert allowed.settings.allowed == ("requantize",)
+    assert allowed.approximate
+    assert "roundings left out" in allowed.certificate.method
+    exact = derive_cascade(EXAMPLES["variance"], allow=("requantize",))
+    assert not exact.approximate
+    assert "hard ones" in exact.certificate.method
 
 
 def test_a_result_read_at_another_axis_starts_a_new_pass():

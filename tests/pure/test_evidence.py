@@ -291,7 +291,12 @@ def test_rounding_unlocks():
     m = c.max("m", abs(X))
     c.sum("r", np.rint(X * (127.0 / m)))
     assert growth(c.build(), "r").growing  # type: ignore[union-attr]
-    assert any("requantize" in fact for fact in unlocking(c.build(), "r", frozenset()))
+    (fact,) = unlocking(c.build(), "r", frozenset())
+    assert "the scale is never 0" in fact
+    safe = Build("c", axis=N)
+    m = safe.max("m", abs(X))
+    safe.sum("r", np.rint(X * (127.0 / op("max", m, 1e-6))))
+    assert unlocking(safe.build(), "r", frozenset()) == ('if rounding may be moved: allow=("requantize",)',)
     floored = Build("c", axis=N)
     m = floored.max("m", abs(X))
     floored.sum("r", op("floor", X * (127.0 / m)))
