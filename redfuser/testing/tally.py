@@ -12,6 +12,11 @@ from redfuser.testing.trial import Finding, Outcome
 SLOWEST = 5
 
 
+MOST_INACCURATE = 0.05
+"""Share of the programs that may exceed the contract: where a running value moves far, powers of what it is subtracted
+from lose digits."""
+
+
 @dataclass
 class Report:
     """What a run found. `table`: (dependent stages, verdict) -> programs; `slowest`: (milliseconds, program)."""
@@ -44,6 +49,12 @@ class Report:
     def kinds(self) -> dict[str, int]:
         """Kind of finding -> how many."""
         return {k: sum(f.kind == k for f in self.findings) for k in ("unsound", "inaccurate", "exception")}
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is unsound or raised, or more than a few programs are inaccurate."""
+        kinds = self.kinds()
+        return bool(kinds["unsound"] or kinds["exception"] or kinds["inaccurate"] > MOST_INACCURATE * self.programs)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON. Everything but `times` repeats for the same arguments."""

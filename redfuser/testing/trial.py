@@ -61,13 +61,14 @@ def derive(cascade: Cascade) -> Derivation:
 
 
 def try_program(program: int, kinds: Sequence[str], inputs: int, targets: Sequence[str],
-                derive: Derive = derive) -> Outcome:
-    """Derive and check one program. Whatever it raises becomes a finding."""
+                derive: Derive = derive, minimise: bool = True) -> Outcome:
+    """Derive and check one program. Whatever it raises becomes a finding. `minimise`: also one of rounding alone, which
+    takes as long as a hundred programs."""
     cascade = random_cascade(program)
     first = program * inputs % len(kinds)
     turn = [kinds[(first + k) % len(kinds)] for k in range(inputs)]
     found, finding = _examine(cascade, program, turn, targets, derive)
-    if finding is not None:
+    if finding is not None and (minimise or finding.kind != "inaccurate"):
         finding = _smallest(cascade, finding, turn, targets, derive)
     if found is None:
         return Outcome(program, finding=finding)
