@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_refusals: ContextVar[list[TraceError] | None] = ContextVar("refusals", default=None)
+
 
 class RedfuserError(Exception):
     """Base of all errors that redfuser raises on purpose."""
 
 
 class TraceError(RedfuserError, TypeError):
-    """The traced function used an operation (or a Python construct) that cannot be recorded."""
+    """The traced function used an operation (or a Python construct) that cannot be recorded.
+
+    It is noted where refusals are collected: a function that catches the TypeError must not be compiled as if it had
+    taken the branch that NumPy would take.
+    """
+
+    collected = True
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        found = _refusals.get()
+        if found is not None and self.collected:
+            found.append(self)
 
 
 class ShapeError(RedfuserError, ValueError):
@@ -17,6 +35,14 @@ class ShapeError(RedfuserError, ValueError):
 
 class DTypeError(RedfuserError, TypeError):
     """An array has a dtype that no kernel can be generated for."""
+
+
+class ArgumentError(RedfuserError, TypeError):
+    """A function of redfuser got an argument of a kind that it does not take."""
+
+
+class SettingError(RedfuserError, ValueError):
+    """An option or an environment variable has a value that does not exist."""
 
 
 class CheckError(RedfuserError, AssertionError):
@@ -57,3 +83,14 @@ class NoCompiler(RedfuserError, RuntimeError):
 
 class CacheError(RedfuserError, OSError):
     """The kernel cache cannot be used (read-only, full, or not a directory)."""
+
+
+@contextmanager
+def collect_refusals() -> Iterator[list[TraceError]]:
+    """The refusals of the code that runs inside, also those that it catches itself."""
+    found: list[TraceError] = []
+    token = _refusals.set(found)
+    try:
+        yield found
+    finally:
+        _refusals.reset(token)

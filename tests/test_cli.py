@@ -65,6 +65,8 @@ def file(tmp_path: Path) -> Path:
         (["{file}:softmax", "--arg", "x=4x8:float33"], "'float33' is no dtype"),
         (["{file}:softmax", "--arg", "x=4x8y:float32"], "'4x8y' is no size"),
         (["{file}:softmax", "--arg", "x=4,:float32"], "'' is no size"),
+        (["{file}:softmax", "--arg", "x=axb:float32"], "joined by commas; write a,b"),
+        (["{file}:softmax", "--arg", "x=8xn:float32"], "joined by commas; write 8,n"),
         (
             ["{file}:softmax", "--arg", "y=4x8:float32"],
             "softmax has no parameter y; its signature is softmax(x)",

@@ -6,15 +6,17 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from redfuser import pipeline
+from redfuser.api.arguments import as_array, bind, blame_static, checked_function, is_weak, spec_of, static_key
 from redfuser.api.lowered import Lowered, stand_in
 from redfuser.api.program import Array, Program, Stats
 from redfuser.api.report import Report, build_report
-from redfuser.errors import DTypeError, ShapeError
+from redfuser.errors import ArgumentError, DTypeError, ShapeError
 from redfuser.frontend import Spec
 from redfuser.frontend.record import StaticNeeded
 from redfuser.frontend.spec import supported_dtype
@@ -27,72 +29,6 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 
-def as_array(value: Any, where: str) -> Array:
-    """The array of an argument.
-
-    Raises
-    ------
-    DTypeError
-        naming `where`, for anything that is neither an array, a nested list of numbers, nor a number, and for arrays
-        whose operators mean something else than those of plain arrays.
-    """
-    if isinstance(value, (bool, int, float)):
-        try:
-            return np.asarray(
-                value, bool if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64
-            )
-        except OverflowError:
-            raise DTypeError(f"{where}: {value} does not fit into 64 bits; pass a float") from None
-    if isinstance(value, (list, tuple)):
-        value = np.asarray(value)
-    if isinstance(value, (np.ma.MaskedArray, np.matrix)):
-        kind = type(value).__name__
-        raise DTypeError(
-            f"{where}: a {kind} does not compute like a plain array; pass numpy.asarray(...) and a mask "
-            "as an argument of its own"
-        )
-    if not isinstance(value, (np.ndarray, np.generic)):
-        raise DTypeError(f"{where}: a {type(value).__name__} is neither an array nor a number; pass numpy.asarray(...)")
-    return np.asarray(value)
-
-
-def is_weak(value: Any) -> bool:
-    """True for a Python scalar: it does not decide the dtype of a result (NumPy's promotion rules)."""
-    return isinstance(value, (bool, int, float)) and not isinstance(value, np.generic)
-
-
-def spec_of(array: Array, weak: bool, where: str) -> Spec:
-    """The spec of an argument.
-
-    Raises
-    ------
-    DTypeError
-        naming `where`, for a dtype no kernel can be generated for.
-    """
-    return Spec(array.shape, supported_dtype(array.dtype, where).name, weak)
-
-
-def static_key(value: Any, where: str) -> Any:
-    """What tells a static value from others: 1, 1.0 and True are equal for Python but not for a program, nor 0.0, -0.0.
-
-    Raises
-    ------
-    TypeError
-        naming `where`, for a value that cannot be hashed.
-    """
-    if isinstance(value, tuple):
-        return tuple(static_key(v, where) for v in value)
-    if isinstance(value, float):
-        return type(value), value.hex()
-    try:
-        hash(value)
-    except TypeError:
-        raise TypeError(
-            f"{where} is static, but a {type(value).__name__} may change; pass a tuple, a number or a string"
-        ) from None
-    return type(value), value
-
-
 class Fused:
     """A function compiled on first call for each kind of arguments. Made by `rf.fuse`; see there."""
 
@@ -103,6 +39,7 @@ class Fused:
         self.options = options
         self.stats = Stats()
         self._signature = inspect.signature(fn)
+        self.static_argnames = tuple(static_argnames)
         self._static = frozenset(static_argnames)
         self._names = tuple(self._signature.parameters)
         self._by_keyword = any(p.kind is p.KEYWORD_ONLY for p in self._signature.parameters.values())
@@ -110,14 +47,16 @@ class Fused:
         self._lock = threading.RLock()
         for name, p in self._signature.parameters.items():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                raise TypeError(
+                raise ArgumentError(
                     f"rf.fuse: parameter *{name} of {self._title} has no fixed arguments; name each argument"
                 )
         if "out" in self._signature.parameters:
-            raise TypeError(f"rf.fuse: parameter 'out' of {self._title} hides out=, which receives results; rename it")
+            raise ArgumentError(
+                f"rf.fuse: parameter 'out' of {self._title} hides out=, which receives results; rename it"
+            )
         unknown = self._static - set(self._signature.parameters)
         if unknown:
-            raise TypeError(f"rf.fuse: static_argnames {sorted(unknown)} are no parameters of {self._title}")
+            raise ArgumentError(f"rf.fuse: static_argnames {sorted(unknown)} are no parameters of {self._title}")
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -137,9 +76,7 @@ class Fused:
         if len(args) == len(self._names) and not kwargs and not self._by_keyword:
             arguments = dict(zip(self._names, args, strict=True))
         else:
-            bound = self._signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            arguments = bound.arguments
+            arguments = bind(self._signature, self._title, args, kwargs)
         static = {n: v for n, v in arguments.items() if v is None or n in self._static or isinstance(v, str)}
         return ({n: v for n, v in arguments.items() if n not in static}, static) if static else (arguments, static)
 
@@ -148,8 +85,10 @@ class Fused:
 
         Raises
         ------
-        TraceError, ShapeError, DTypeError
+        TraceError, ShapeError, DTypeError, ArgumentError
             when the function or its arguments cannot be compiled; the message says why and what to do.
+        SettingError
+            when an environment variable of redfuser has a value that does not exist.
         NotFusible
             with `require="one-pass"`, when more than one pass is needed.
         CompileError, NoCompiler, CacheError
@@ -182,7 +121,7 @@ class Fused:
         arrays: dict[str, Array] = {}
         key: list[Any] = []
         for name, value in values.items():
-            array = value if type(value) is np.ndarray else as_array(value, self._where(name))
+            array = value if type(value) is np.ndarray else self._as_array(name, value)
             arrays[name] = array
             # what decides which trace serves an argument: dtype, weakness, rank, which dimensions have size 1
             key.append((array.dtype, is_weak(value), tuple([n == 1 for n in array.shape])))
@@ -192,6 +131,15 @@ class Fused:
         results = program.run(arrays, self._outs(program, out))
         flat = [results[n] for n in program.output_names]
         return program.trace.unflatten(flat) if out is None else out
+
+    def _as_array(self, name: str, value: Any) -> Array:
+        try:
+            return as_array(value, self._where(name))
+        except DTypeError as error:
+            if name == self._names[0] == "self":
+                remedy = "to fuse a method, fuse the bound one: rf.fuse(obj.method)"
+                raise DTypeError(f"{error}; {remedy}, or say rf.fuse(static_argnames='self')") from None
+            raise
 
     def _static_key(self, static: Mapping[str, Any]) -> Key:
         return tuple((n, static_key(v, self._where(n))) for n, v in static.items()) if static else ()
@@ -212,6 +160,7 @@ class Fused:
         if len(known) == 1 and not known[0].guarded:
             return known[0]
         specs = {n: spec_of(a, is_weak(values[n]), self._where(n)) for n, a in arrays.items()}
+        checks_wanted()  # a wrong setting is an error also where nothing is to be checked
         with self._lock:
             for program in self._programs.get(key, ()):
                 if program.trace.mismatch(specs) is None:
@@ -222,7 +171,13 @@ class Fused:
 
     def _trace(self, specs: Mapping[str, Spec], static: Mapping[str, Any]) -> Any:
         fn = functools.wraps(self.fn)(functools.partial(self.fn, **static)) if static else self.fn
-        return pipeline.trace_step(fn, specs, self._title)
+        try:
+            return pipeline.trace_step(fn, specs, self._title)
+        except (AttributeError, TypeError) as error:
+            blamed = blame_static(error, self._title, static)
+            if blamed is None:
+                raise
+            raise blamed from error
 
     def _lowered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lowered:
         try:
@@ -233,7 +188,7 @@ class Fused:
 
     def _lower(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lowered:
         values, static = self._bind(args, kwargs)
-        given = {n: as_array(v, self._where(n)) for n, v in values.items() if not isinstance(v, Spec)}
+        given = {n: self._as_array(n, v) for n, v in values.items() if not isinstance(v, Spec)}
         specs = {
             n: v if isinstance(v, Spec) else spec_of(given[n], is_weak(v), self._where(n)) for n, v in values.items()
         }
@@ -336,15 +291,29 @@ def fuse(
 
     Raises
     ------
-    ValueError
+    SettingError
         for an option value that does not exist.
+    ArgumentError
+        for a class, a function of NumPy, and parameters that cannot be compiled (`*args`, `out`).
     """
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
     options = Options(target or "c", numerics, allowed, rules, require, empty, acc_dtype)
-    if fn is None:
-        return lambda f: Fused(f, options, names)
-    return Fused(fn, options, names)
+
+    def compile_(f: Any) -> Fused:
+        return fused_again(f, options, names) if isinstance(f, Fused) else Fused(checked_function(f), options, names)
+
+    return compile_ if fn is None else compile_(fn)
+
+
+def fused_again(fused: Fused, options: Options, static_argnames: Sequence[str]) -> Fused:
+    """A fused function that is fused again: itself, or one with the options that differ from the usual ones."""
+    usual = Options()
+    changed = {f.name: getattr(options, f.name) for f in fields(Options)
+               if getattr(options, f.name) != getattr(usual, f.name)}
+    if not changed and not static_argnames:
+        return fused
+    return Fused(fused.fn, replace(fused.options, **changed), static_argnames or fused.static_argnames)
 
 
 def spec(shape: int | str | Sequence[int | str], dtype: Any = "float64") -> Spec:
@@ -354,5 +323,11 @@ def spec(shape: int | str | Sequence[int | str], dtype: Any = "float64") -> Spec
     ------
     ShapeError, DTypeError
         for a negative size, a size name that is no identifier, an unsupported dtype.
+    ArgumentError
+        for a shape that is no sequence.
     """
-    return Spec((shape,) if isinstance(shape, (int, str)) else tuple(shape), np.dtype(dtype).name)
+    try:
+        entries = (shape,) if isinstance(shape, (int, str)) else tuple(shape)
+    except TypeError:
+        raise ArgumentError(f"argument 'shape' of rf.spec is {shape!r}; give a tuple of sizes") from None
+    return Spec(entries, supported_dtype(dtype, "argument 'dtype' of rf.spec").name)

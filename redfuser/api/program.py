@@ -17,6 +17,7 @@ from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import DTypeError, ShapeError
 from redfuser.extract import Plan
 from redfuser.frontend import Trace
+from redfuser.frontend.verify import refuse_empty
 from redfuser.ir import Cascade, Out, Term
 from redfuser.ir.interpret import axis_sizes, numpy_dtype
 from redfuser.ir.partition import Partition
@@ -75,8 +76,6 @@ class Piece:
         self.outputs = tuple(self.cascade.outs)
         self.axes = (*(t.axes for t in self.cascade.tensors), *(o.axes for o in self.cascade.outs))
         self.whole = not any(t.view for t in self.cascade.tensors)
-        extremes = ("max", "min", "argmax", "argmin")
-        self.needs_elements = tuple(r.name for r in self.cascade.reductions if r.monoid in extremes)
 
     def arrays(self, values: Mapping[str, Array], sizes: Mapping[str, int]) -> list[Array]:
         """The tensors of the cascade from the arrays of the program: several axes as one where it streams over them."""
@@ -218,9 +217,10 @@ class Program:
         if steps:
             return self._repeat(steps, values)
         sizes = self.sizes(values)
+        if 0 in sizes.values():
+            refuse_empty(self.trace, self._lengths(arguments))
         repeated: list[Step] = []
         for piece in self.pieces:
-            self._refuse_empty(piece, sizes)
             results = [self._result(o, piece, outs.get(o.name), sizes) for o in piece.outputs]
             made = [
                 a.reshape([sizes[base_axis(x)] for x in o.axes]) for o, a in zip(piece.outputs, results, strict=True)
@@ -276,16 +276,6 @@ class Program:
         if array.shape != shape:
             raise ShapeError(f"out= array for {o.name} has shape {array.shape}, the result has {shape}")
         return array
-
-    def _refuse_empty(self, piece: Piece, sizes: Mapping[str, int]) -> None:
-        axis = piece.cascade.axis
-        if axis is None or sizes[base_axis(axis)] or not piece.needs_elements:
-            return
-        if any(all(sizes[base_axis(a)] for a in o.axes) for o in piece.outputs):
-            raise ShapeError(
-                f"{piece.needs_elements[0]} is the maximum or minimum over axis {axis}, which has length 0: there is "
-                "no such value (NumPy raises too); pass at least one element"
-            )
 
     def _run_piece(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
         built = self.built(piece, inputs, outs, sizes)

@@ -122,6 +122,10 @@ def _parse_shape(text: str, where: str) -> tuple[int | str, ...]:
     if not text:
         return ()
     parts = text.split("x") if re.fullmatch(r"\d+(x\d+)*", text) else text.split(",")
+    letters = text.split("x")
+    if all(len(c) == 1 for c in letters) and len(letters) > 1 and any(map(str.isalpha, letters)):
+        # axb is meant as two sizes, and would be one of that name
+        raise CommandError(f"--arg {where!r}: names of sizes are joined by commas; write {','.join(letters)}")
     for part in parts:
         if not _SIZE.fullmatch(part):
             remedy = "join numbers by x (8x64), or numbers and names by commas (8,n)"

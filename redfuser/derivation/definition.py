@@ -7,7 +7,7 @@ from typing import Any
 
 from redfuser.derivation.fusion import COUNT
 from redfuser.derivation.monoid import UserMonoid
-from redfuser.errors import ShapeError, TraceError
+from redfuser.errors import ArgumentError, ShapeError, TraceError
 from redfuser.ir import (
     MONOIDS,
     Axis,
@@ -37,7 +37,11 @@ def axes(names: str) -> Any:
     ------
     ShapeError
         when a name is repeated or is not an identifier.
+    ArgumentError
+        when `names` is not text.
     """
+    if not isinstance(names, str):
+        raise ArgumentError(f"argument 'names' is {names!r}; give a text of names separated by blanks, like \"n d\"")
     words = names.replace(",", " ").split()
     if not words or len(set(words)) < len(words) or not all(w.isidentifier() for w in words):
         raise ShapeError(f"argument 'names' is {names!r}; give different names separated by blanks, like \"n d\"")
@@ -46,8 +50,20 @@ def axes(names: str) -> Any:
 
 
 def tensor(name: str, *where: Axis) -> Load:
-    """An input array with the given axes, in this order; a run-time scalar without any."""
-    if not name.isidentifier():
+    """An input array with the given axes, in this order; a run-time scalar without any.
+
+    Raises
+    ------
+    ShapeError
+        when the name is no identifier.
+    ArgumentError
+        for axes that were not made by `axes`.
+    """
+    for a in where:
+        if not isinstance(a, Axis):
+            raise ArgumentError(f"argument 'where' of tensor {name!r} holds {a!r}; give axes: n = rf.axes('n'), "
+                                f"rf.tensor({name!r}, n)")
+    if not isinstance(name, str) or not name.isidentifier():
         raise ShapeError(f"argument 'name' is {name!r}; a tensor needs an identifier, it is a keyword of `update`")
     return Load(name, tuple(a.name for a in where))
 
@@ -61,9 +77,16 @@ class Cascade:
         used in messages and names of kernels.
     axis
         the stream axis all reductions run over.
+
+    Raises
+    ------
+    ArgumentError
+        for an axis that was not made by `axes`.
     """
 
     def __init__(self, name: str, *, axis: Axis) -> None:
+        if not isinstance(axis, Axis):
+            raise ArgumentError(f"argument 'axis' of cascade {name!r} is {axis!r}; give an axis: n = rf.axes('n')")
         self.name = name
         self.axis = axis
         self._reductions: list[Reduction] = []

@@ -29,7 +29,7 @@ from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.derivation.state import EMPTY, Chunk, State
 from redfuser.derivation.streaming import Streamer
 from redfuser.derivation.verdict import StageReport, Verdict
-from redfuser.errors import RedfuserError, ShapeError
+from redfuser.errors import ArgumentError, RedfuserError, ShapeError
 from redfuser.ir import Cascade as CascadeNode
 from redfuser.ir import Expr, find_parts
 
@@ -163,7 +163,10 @@ class Fusion:
         ------
         ShapeError
             when a tensor is missing, unknown, or does not fit the others or the state.
+        ArgumentError
+            when `state` is no state.
         """
+        _check_state("state", state)
         part = replace(self._chunk(chunk), offset=state.start + state.length)
         if not part.length:
             return state
@@ -179,7 +182,11 @@ class Fusion:
         ------
         ShapeError
             when the states are not of this cascade, or of different sizes or stream-free inputs.
+        ArgumentError
+            when `a` or `b` is no state.
         """
+        _check_state("a", a)
+        _check_state("b", b)
         if a.length and b.length:
             self._check_own(b)
             self._check_same_rows("state b", a, b.sizes, b.inputs)
@@ -193,7 +200,10 @@ class Fusion:
         ShapeError
             for a state that has seen nothing, unless all reductions are sums without further axes, and for one that has
             seen fewer elements than a top-k needs.
+        ArgumentError
+            when `state` is no state.
         """
+        _check_state("state", state)
         fused = self._single_pass()
         for r in fused.cascade.reductions:
             parts = find_parts(r.monoid)
@@ -254,6 +264,12 @@ class Fusion:
         return Chunk(values, 0, lengths[0] if lengths else 0)
 
 
+def _check_state(name: str, state: Any) -> None:
+    """Raise ArgumentError for anything but a state."""
+    if not isinstance(state, State):
+        raise ArgumentError(f"argument {name!r} is {state!r}; give a state: what init, update or merge returned")
+
+
 def derive(cascade: Cascade | CascadeNode, *, rules: RuleSet | None = None, allow: Iterable[str] = (),
            limits: Limits = DEFAULT_LIMITS) -> Fusion:
     """Derive the incremental form of a cascade.
@@ -264,7 +280,12 @@ def derive(cascade: Cascade | CascadeNode, *, rules: RuleSet | None = None, allo
     ------
     NotFusible
         when no fusion was found (NOT_FUSIBLE, NOT_FOUND); the exception carries `.plan`, which still runs.
+    ArgumentError
+        for anything but a cascade.
     """
+    if not isinstance(cascade, (Cascade, CascadeNode)):
+        raise ArgumentError(f"argument 'cascade' of derive is {cascade!r}; give a rf.Cascade with its reductions, or "
+                            "compile a NumPy function with rf.fuse")
     built = cascade.build() if isinstance(cascade, Cascade) else cascade
     found = derive_cascade(built, rules=rules, allow=allow, limits=limits)
     if found.verdict in (Verdict.NOT_FUSIBLE, Verdict.NOT_FOUND):

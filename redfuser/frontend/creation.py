@@ -158,6 +158,7 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
 def asarray(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     """np.asarray and np.array: traced arrays pass through, converted to `dtype`."""
     if not isinstance(a, Tracer):
+        _no_stacking(a)
         return np.asarray(a, dtype, *args, **kwargs)
     if a.value.weak:  # a Python number becomes an array of its dtype, which then takes part in promotion
         return a.astype((INT if a.dtype == INT else FLOAT) if dtype is None else dtype)
@@ -166,4 +167,17 @@ def asarray(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
 
 def array(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     """np.array"""
-    return asarray(a, dtype) if isinstance(a, Tracer) else np.array(a, dtype, *args, **kwargs)
+    if isinstance(a, Tracer):
+        return asarray(a, dtype)
+    _no_stacking(a)
+    return np.array(a, dtype, *args, **kwargs)
+
+
+def _no_stacking(a: Any) -> None:
+    """Raise TraceError for a list of traced arrays; sizes in it become numbers."""
+    if isinstance(a, (list, tuple)):
+        for entry in a:
+            _no_stacking(entry)
+            if isinstance(entry, Tracer) and not entry.is_size:
+                raise TraceError(located("a list of traced arrays cannot become a real NumPy array; return a tuple, "
+                                         "return (a, b), and make the array after the fused function"))

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from redfuser.errors import ShapeError, TraceError
+from redfuser.errors import RedfuserError, ShapeError, TraceError
 from redfuser.frontend import contract, order, reductions
 from redfuser.frontend.creation import band_mask, full, to_shape
 from redfuser.frontend.dims import Dim, show_shape
-from redfuser.frontend.record import promote
+from redfuser.frontend.record import NoMeaning, promote
 from redfuser.frontend.regroup import regrouped
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
@@ -69,6 +69,10 @@ def expand_dims(a: Tracer, axis: Any) -> Tracer:
     rank = a.ndim + len(axes)
     try:
         new = normalize_axis_tuple(axes, rank)
+    except RedfuserError:
+        raise
+    except TypeError:
+        raise NoMeaning(located(f"argument 'axis' is {axis!r}; give an int or a tuple of ints")) from None
     except ValueError as error:
         raise ShapeError(located(f"expand_dims(axis={axis}) of shape {show_shape(a.value.shape)}: {error}")) from None
     old = iter(range(a.ndim))
@@ -214,6 +218,10 @@ def _axes(a: Tracer, axis: Any) -> list[int]:
     axes = axis if isinstance(axis, (tuple, list, range)) else (axis,)
     try:
         return [normalize_axis_index(operator.index(i), a.ndim) for i in axes]
+    except RedfuserError:
+        raise
+    except TypeError:
+        raise NoMeaning(located(f"argument 'axis' is {axis!r}; give an int or a tuple of ints")) from None
     except ValueError as error:
         raise ShapeError(located(f"axis {axis} does not fit shape {show_shape(a.value.shape)}: {error}")) from None
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend.dims import Dim, show_shape
+from redfuser.frontend.remedies import shown_slice
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer
 
@@ -74,7 +75,7 @@ def _single(a: Tracer, axis: int, k: slice) -> int:
         last = k.start == -1 and k.stop is None
         if last or (isinstance(k.stop, int) and k.stop == k.start + 1 and k.stop != 0):
             return _element(a, axis, k.start)
-    raise TraceError(located(f"the slice {k.start}:{k.stop}:{k.step} of an axis cannot be recorded; {_REMEDY}"))
+    raise TraceError(located(f"the slice {shown_slice(k)} of an axis cannot be recorded; {_REMEDY}"))
 
 
 def _element(a: Tracer, axis: int, k: Any) -> int:

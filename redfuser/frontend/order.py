@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.errors import DTypeError, ShapeError
+from redfuser.errors import ArgumentError, DTypeError, RedfuserError, ShapeError, TraceError
 from redfuser.frontend.dims import Dim
 from redfuser.frontend.reductions import axis_tuple
 from redfuser.frontend.source import located
@@ -27,9 +27,9 @@ def argmin(a: Tracer, axis: Any = None, out: Any = None, *, keepdims: bool = Fal
 
 def _position(name: str, a: Tracer, axis: Any, out: Any, keepdims: bool) -> Tracer:
     if out is not None:
-        raise ShapeError(located(f"np.{name}(out=...) cannot be recorded; assign the result to a name"))
+        raise TraceError(located(f"np.{name}(out=...) cannot be recorded; assign the result to a name"))
     if axis is None and a.ndim != 1:
-        raise ShapeError(located(f"np.{name} without axis= is a position in the flattened array; name one axis"))
+        raise TraceError(located(f"np.{name} without axis= is a position in the flattened array; name one axis"))
     place = axis_tuple(a, axis)[0]
     _need(a, place, 1, f"np.{name}")
     return a.wrap(a.recorder.parts(parts_monoid(name), (a.value,), place, INDEX, bool(keepdims)))
@@ -59,10 +59,17 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Any, 
     ------
     ShapeError
         when k is below 1 or above the length of the axis, or the axis does not exist.
+    ArgumentError
+        when k or the axis is no integer.
     DTypeError
         for complex numbers and other elements without an order.
     """
-    count = operator.index(k)
+    try:
+        count = operator.index(k)
+    except RedfuserError:  # a traced number
+        raise
+    except TypeError:
+        raise ArgumentError(located(f"argument 'k' of topk is {k!r}; give an int")) from None
     if count < 1:
         raise ShapeError(located(f"argument 'k' is {count}; a top-k has at least one element"))
     monoid = parts_monoid(list_monoid(largest, count))
@@ -76,13 +83,15 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Any, 
         raise DTypeError(f"argument 'x' of topk has dtype {array.dtype}, which has no order; convert it first")
     place = _checked_axis(array, axis)
     if array.shape[place] < count:
-        raise ShapeError(_TOO_SHORT.format(axis=place, length=array.shape[place], name="topk", count=count))
+        raise ShapeError(_too_short(place, array.shape[place], "topk", count))
     found = monoid.reduce(array, axis=place)
     values, indices = (np.moveaxis(found[part].squeeze(place), -1, place) for part in (VALUE, INDEX))
     return values, indices
 
 
-_TOO_SHORT = "axis {axis} has length {length}, {name} needs at least {count} there; choose a smaller k or pad the array"
+def _too_short(axis: int, length: int, name: str, count: int) -> str:
+    remedy = "choose a smaller k or pad the array" if name == "topk" else "pass at least one element"
+    return f"axis {axis} has length {length}, {name} needs at least {count} there; {remedy}"
 
 
 def _need(a: Tracer, axis: int, count: int, name: str) -> None:
@@ -90,7 +99,7 @@ def _need(a: Tracer, axis: int, count: int, name: str) -> None:
     dim, r = a.value.shape[axis], a.recorder
     length = dim.find().value if isinstance(dim, Dim) else 1
     if length is not None and length < count:
-        raise ShapeError(located(_TOO_SHORT.format(axis=axis, length=length, name=name, count=count)))
+        raise ShapeError(located(_too_short(axis, length, name, count)))
     if isinstance(dim, Dim) and not dim.find().fixed:
         r.branches.append((r.ufunc(np.greater_equal, r.size(dim), r.const(count)), True))
 
@@ -98,5 +107,7 @@ def _need(a: Tracer, axis: int, count: int, name: str) -> None:
 def _checked_axis(array: Any, axis: Any) -> int:
     try:
         return int(np.lib.array_utils.normalize_axis_index(operator.index(axis), array.ndim))
+    except TypeError:
+        raise ArgumentError(f"argument 'axis' of topk is {axis!r}; give an int") from None
     except ValueError as error:  # AxisError is one
         raise ShapeError(f"axis={axis!r} does not fit shape {array.shape}: {error}") from None

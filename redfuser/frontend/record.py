@@ -305,6 +305,12 @@ class Recorder:
         return truth
 
 
+class NoMeaning(TraceError):
+    """NumPy has no such operation either: a function that catches its TypeError may catch this one and go on."""
+
+    collected = False
+
+
 class StaticNeeded(TraceError):
     """Numbers among the arguments decide what the program is (an axis, a flag): `arguments` names them."""
 
@@ -353,8 +359,8 @@ def result_dtype(ufunc: np.ufunc, inputs: Sequence[Value]) -> DType:
 
     Raises
     ------
-    TraceError
-        when NumPy has no such operation, naming the dtypes.
+    NoMeaning
+        naming the dtypes.
     """
     all_weak = all(v.weak for v in inputs)
     kinds = tuple(v.dtype if all_weak else _kind(v) for v in inputs)
@@ -362,7 +368,7 @@ def result_dtype(ufunc: np.ufunc, inputs: Sequence[Value]) -> DType:
         return np.dtype(ufunc.resolve_dtypes((*kinds, None))[-1])
     except TypeError:
         names = ", ".join(str(v.dtype) for v in inputs)
-        raise TraceError(located(f"np.{ufunc.__name__} has no meaning for {names}; convert with .astype")) from None
+        raise NoMeaning(located(f"np.{ufunc.__name__} has no meaning for {names}; convert with .astype")) from None
 
 
 def promote(*inputs: Value) -> DType:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from redfuser.errors import ShapeError, TraceError
+from redfuser.errors import RedfuserError, ShapeError, TraceError
 from redfuser.frontend.dims import show_shape
-from redfuser.frontend.record import BOOL, FLOAT, Value
+from redfuser.frontend.record import BOOL, FLOAT, NoMeaning, Value
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
 
@@ -26,6 +26,8 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
     ------
     ShapeError
         for an axis that the array does not have, or that is named twice.
+    NoMeaning
+        for an axis that is no integer.
     """
     if axis is None:
         return tuple(range(a.ndim))
@@ -33,6 +35,10 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
         axis = operator.index(axis)
     try:
         return tuple(sorted(normalize_axis_tuple(axis, a.ndim)))
+    except RedfuserError:
+        raise
+    except TypeError:
+        raise NoMeaning(located(f"argument 'axis' is {axis!r}; give an int, a tuple of ints or None")) from None
     except ValueError as error:  # AxisError is one
         raise ShapeError(located(f"axis={axis!r} does not fit shape {show_shape(a.value.shape)}: {error}")) from None
 

@@ -31,16 +31,35 @@ class SourceLine:
         return f"{self.file}:{self.line}: {self.text}"
 
 
-def user_line() -> SourceLine | None:
-    """The innermost line outside NumPy and the tracer, None when there is none."""
+def _user_frame() -> FrameType | None:
+    """The innermost frame outside NumPy and the tracer."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_CODE):
         frame = frame.f_back
+    return frame
+
+
+def user_line() -> SourceLine | None:
+    """The innermost line outside NumPy and the tracer, None when there is none."""
+    frame = _user_frame()
     if frame is None:
         return None
     code, line = frame.f_code, frame.f_lineno
     text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
     return SourceLine(code.co_filename, line, text, frame.f_lasti, _target(code, frame.f_lasti))
+
+
+def user_expression() -> str | None:
+    """The expression of the user's code that is being evaluated, when it stands on one line."""
+    frame = _user_frame()
+    if frame is None:
+        return None
+    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    line, last, start, stop = positions
+    if line is None or line != last or start is None or stop is None:
+        return None
+    text = linecache.getline(frame.f_code.co_filename, line, frame.f_globals)
+    return text.encode()[start:stop].decode(errors="replace")
 
 
 def _target(code: CodeType, offset: int) -> str | None:

@@ -26,9 +26,20 @@ def supported_dtype(dtype: Any, where: str) -> np.dtype[Any]:
     except TypeError as error:
         raise DTypeError(f"{where}: {dtype!r} is not a NumPy dtype") from error
     if found.name not in SUPPORTED_DTYPES:
-        raise DTypeError(f"{where}: dtype {found} is not supported; convert it to one of {', '.join(SUPPORTED_DTYPES)}")
+        raise DTypeError(f"{where}: dtype {found} is not supported; {_conversion(found)}")
     native: np.dtype[Any] = np.dtype(found.name)  # in the machine's byte order
     return native
+
+
+def _conversion(dtype: np.dtype[Any]) -> str:
+    """What to do with an array of a dtype that is not supported."""
+    if dtype.kind == "c":
+        return "pass real and imaginary parts as two arrays, x.real and x.imag"
+    if dtype.kind == "u":
+        return "convert with x.astype(np.int64)"
+    if dtype.kind == "f" or dtype.name == "bfloat16":
+        return "convert with x.astype(np.float32) or x.astype(np.float64)"
+    return f"pass numbers: an array of {', '.join(SUPPORTED_DTYPES)}"
 
 
 @dataclass(frozen=True)

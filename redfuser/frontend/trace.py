@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.errors import TraceError
+from redfuser.errors import TraceError, collect_refusals
 from redfuser.frontend.apart import apart
 from redfuser.frontend.dims import Dim
 from redfuser.frontend.graph import Trace, TraceNode, TraceSize, check_trace
@@ -65,7 +65,10 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, n
     target = rebinder.value(fn)
     if target is fn and not inspect.isroutine(fn):  # a callable object: its method carries the globals
         target = rebinder.value(fn.__call__)
-    result = target(*call.args, **call.kwargs)
+    with collect_refusals() as refusals:
+        result = target(*call.args, **call.kwargs)
+    if refusals:  # the function caught it and went on: NumPy would have gone another way
+        raise refusals[0]
     frozen = apart(_freeze(recorder, arguments, result, title))
     check_trace(frozen)
     return frozen

@@ -16,7 +16,8 @@ import numpy as np
 
 from redfuser.errors import TraceError
 from redfuser.frontend.dims import show_shape
-from redfuser.frontend.record import Recorder, Value, refuse_argument
+from redfuser.frontend.record import NoMeaning, Recorder, Value, refuse_argument
+from redfuser.frontend.remedies import LISTED, branch_on_data, missing, out_of_place
 from redfuser.frontend.source import located
 
 
@@ -104,8 +105,11 @@ class Tracer:
 
     def operate(self, ufunc: np.ufunc, *operands: Any) -> Any:
         """A Python operator; between Python numbers and sizes it is Python's, otherwise NumPy's."""
-        if any(operand is None or isinstance(operand, str) for operand in operands):
-            return NotImplemented
+        for operand in operands:
+            if operand is None or isinstance(operand, str):
+                if ufunc in (np.equal, np.not_equal):
+                    return NotImplemented
+                raise NoMeaning(located(f"an operand of np.{ufunc.__name__} is {operand!r}; use an array or a number"))
         from redfuser.frontend.ufuncs import supported
 
         values = [self.lift(operand) for operand in operands]
@@ -119,10 +123,10 @@ class Tracer:
             return self.operate(ufunc, self, other)  # type: ignore[no-any-return]
         if self.aliased:
             raise TraceError(located("in-place arithmetic on an argument, a view, or an array that has views cannot be "
-                                     "recorded; write x = x * y instead of x *= y"))
+                                     f"recorded; {out_of_place()}"))
         result: Value = self.operate(ufunc, self, other).value
         if not np.can_cast(result.dtype, self.dtype, "same_kind"):
-            raise TraceError(located(f"cannot store {result.dtype} in place into {self.dtype}; write x = x * y"))
+            raise NoMeaning(located(f"cannot store {result.dtype} in place into {self.dtype}; {out_of_place()}"))
         self.value = self.recorder.broadcast(self.recorder.cast(result, self.dtype), self.value.shape)
         return self
 
@@ -166,8 +170,7 @@ class Tracer:
         found = FUNCTIONS.get(function)
         if found is None:
             name = f"{getattr(function, '__module__', 'numpy')}.{function.__name__}"
-            raise TraceError(located(f"{name} cannot be recorded; write it with arithmetic, reductions (sum, max, "
-                                     "mean, var, ...), where, einsum or matmul"))
+            raise TraceError(located(f"{name} cannot be recorded; {missing(function.__name__)}"))
         return found(*args, **kwargs)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -187,8 +190,8 @@ class Tracer:
         if self.ndim == 0 and _only_sizes(self.value):
             return self.recorder.decide(self.value)
         refuse_argument(self.value, "a branch")
-        raise TraceError(located("a branch depends on array values, which are unknown while tracing; use np.where "
-                                 "instead of `if`, `and`, `or`, `not`"))
+        raise TraceError(located("a branch depends on array values, which are unknown while tracing; "
+                                 f"{branch_on_data()}"))
 
     def __index__(self) -> int:
         return operator.index(self._number("an int"))
@@ -205,6 +208,12 @@ class Tracer:
             raise TraceError(located(f"{need} needs one number, this is an array of shape {shape}; keep the "
                                      "computation in arrays"))
         return self.recorder.specialise(self.value, need)
+
+    def __format__(self, form: str) -> str:
+        if form and not self.is_size:
+            raise TraceError(located("a traced array has no values yet to format; format the result of the fused "
+                                     "function"))
+        return format(self._number("a text format"), form) if form else str(self)
 
     def item(self, *_: Any) -> Any:
         return self._number(".item()")
@@ -233,6 +242,8 @@ class Tracer:
 
     def view(self, dims: tuple[int | None, ...], fixed: tuple[tuple[int, int], ...] = ()) -> Tracer:
         """Rearranged dimensions (`graph.View`), sharing memory as NumPy's views do."""
+        if not isinstance(dims, tuple):  # the user means the method of NumPy's arrays
+            raise TraceError(located("the array method .view cannot be recorded; convert with .astype(dtype)"))
         result = self.wrap(self.recorder.view(self.value, dims, fixed))
         result.aliased = self.aliased = True
         return result
@@ -317,9 +328,9 @@ class Tracer:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):  # protocols probe for these; their absence is an answer
             raise AttributeError(name)
-        problem = "cannot be recorded" if hasattr(np.ndarray, name) else "does not exist in NumPy"
-        raise TraceError(located(f"the array attribute .{name} {problem}; use arithmetic, reductions (sum, max, mean, "
-                                 "var, ...), np.where, np.einsum or matmul"))
+        if hasattr(np.ndarray, name):
+            raise TraceError(located(f"the array attribute .{name} cannot be recorded; {missing(name)}"))
+        raise TraceError(located(f"the array attribute .{name} does not exist in NumPy; {LISTED}"))
 
     def __repr__(self) -> str:
         return f"Tracer({self.value.op}, shape={show_shape(self.value.shape)}, dtype={self.dtype})"

@@ -8,6 +8,7 @@ import numpy as np
 
 from redfuser.errors import TraceError
 from redfuser.frontend.record import BOOL, Recorder, Value
+from redfuser.frontend.remedies import LISTED
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
 
@@ -89,6 +90,5 @@ def supported(ufunc: np.ufunc, values: list[Value]) -> np.ufunc:
             raise TraceError(located(f"np.{name} of floating-point arrays cannot be recorded; use np.floor(a / b)"))
         return ufunc
     if ufunc not in ELEMENTWISE:
-        raise TraceError(located(f"np.{name} cannot be recorded; write it with the supported functions: "
-                                 f"{', '.join(sorted(u.__name__ for u in ELEMENTWISE))}"))
+        raise TraceError(located(f"np.{name} cannot be recorded; {LISTED}"))
     return ufunc

@@ -1,23 +1,27 @@
-"""Check at call time that the data meet what the program assumes."""
+"""Check at call time what a program assumes: stated conditions, and elements where a maximum is taken."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from redfuser.errors import AssumptionError
-from redfuser.frontend.graph import Trace
+from redfuser import settings
+from redfuser.errors import AssumptionError, ShapeError
+from redfuser.frontend.graph import Shape, Trace, TraceNode
 from redfuser.frontend.replay import Replay
-
-CHECK_VARIABLE = "REDFUSER_CHECK"
 
 
 def checks_wanted() -> bool:
-    """Whether `$REDFUSER_CHECK` asks for checks that cost time in every call."""
-    return os.environ.get(CHECK_VARIABLE, "") not in ("", "0")
+    """Whether `$REDFUSER_CHECK` asks for checks that cost time in every call.
+
+    Raises
+    ------
+    SettingError
+        when the variable is neither on nor off.
+    """
+    return settings.switch(settings.CHECK, default=False)
 
 
 def verify_assumptions(trace: Trace, arrays: Mapping[str, Any]) -> None:
@@ -37,3 +41,40 @@ def verify_assumptions(trace: Trace, arrays: Mapping[str, Any]) -> None:
             stated = f" stated at {source}" if source is not None else ""
             raise AssumptionError(f"{trace.name}: the condition{stated} is false for {int((~holds).sum())} of "
                                   f"{holds.size} elements; results may be wrong. Correct the data or the condition")
+
+
+_EXTREMES = {"maximum": "maximum", "minimum": "minimum", "argmax": "arg max", "argmin": "arg min"}
+"""Ufunc or monoid -> what to call a reduction that has no value where there are no elements."""
+
+
+def refuse_empty(trace: Trace, sizes: Mapping[str, int]) -> None:
+    """Raise when an output needs the maximum or minimum of no elements. `sizes`: length of every size of the trace.
+
+    Raises
+    ------
+    ShapeError
+        with the line that takes it.
+    """
+
+    def lengths(shape: Shape) -> list[int]:
+        return [sizes[e] if isinstance(e, str) else e for e in shape]
+
+    needed = set(trace.outputs)
+    for position in reversed(range(len(trace.nodes))):
+        if position not in needed:
+            continue
+        n = trace.nodes[position]
+        needed.update(n.inputs)
+        kind = _EXTREMES.get(n.param[0]) if n.op in ("reduce", "parts") else None
+        if kind is None or 0 in lengths(n.shape):
+            continue  # as in NumPy, no result is asked for where all results are empty
+        given = lengths(trace.nodes[n.inputs[0]].shape)
+        if 0 in given:
+            raise ShapeError(f"{trace.name}: {_named(n)}the {kind} over an axis of length 0 (an array of shape "
+                             f"{tuple(given)}) does not exist, as in NumPy; pass at least one element"
+                             + (f"\n  at {n.source}" if n.source is not None else ""))
+
+
+def _named(n: TraceNode) -> str:
+    """The variable that a node is stored in, for a message."""
+    return f"{n.source.target!r} cannot be computed: " if n.source is not None and n.source.target else ""

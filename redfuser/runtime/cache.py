@@ -18,7 +18,10 @@ from redfuser.errors import CacheError
 DIRECTORY_VARIABLE = "REDFUSER_CACHE_DIR"
 REMEDY = f"set the environment variable {DIRECTORY_VARIABLE} to a writable directory with free space"
 _UNUSABLE = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST}
+    {
+        errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST,
+        errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP,
+    }
 )
 
 

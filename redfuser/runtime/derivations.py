@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from redfuser import settings as environment
 from redfuser.derivation import Derivation, certify
 from redfuser.derivation.derive import Settings
 from redfuser.ir import Cascade, Node
@@ -26,16 +27,20 @@ from redfuser.rules import RuleSet
 from redfuser.rules.theory import law_text
 from redfuser.runtime.cache import cache_directory, digest
 
-SWITCH = "REDFUSER_DERIVATIONS"
-"""`off` in this environment variable: derive in every process."""
 _CONTAINERS = frozenset({("builtins", "frozenset"), ("builtins", "set"), ("fractions", "Fraction")})
 _PACKAGES = frozenset({"redfuser.ir", "redfuser.derivation"})
 """What may stand in an entry: classes of these packages, and those of Python that they hold."""
 
 
 def derived(cascade: Cascade, settings: Settings, derive: Callable[[], Derivation]) -> Derivation:
-    """The derivation of a cascade under settings: from the cache, else by `derive`, which is then kept."""
-    if os.environ.get(SWITCH, "").strip().lower() in ("off", "0", "no"):
+    """The derivation of a cascade under settings: from the cache, else by `derive`, which is then kept.
+
+    Raises
+    ------
+    SettingError
+        when `$REDFUSER_DERIVATIONS` is neither on nor off.
+    """
+    if not environment.switch(environment.DERIVATIONS, default=True):
         return derive()
     key = key_of(cascade, settings)
     found = _recall(key, settings)

@@ -9,13 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redfuser import settings
 from redfuser.errors import NoCompiler
 from redfuser.runtime.compiler import Compiler, find_compiler
 
 if TYPE_CHECKING:
     from redfuser.extract import Profile
-
-THREADS_VARIABLE = "REDFUSER_NUM_THREADS"
 
 
 def thread_count() -> int:
@@ -23,14 +22,12 @@ def thread_count() -> int:
 
     Raises
     ------
-    ValueError
+    SettingError
         when the variable is not a positive integer.
     """
-    text = os.environ.get(THREADS_VARIABLE, "").strip()
-    if text:
-        if not text.isdigit() or int(text) < 1:
-            raise ValueError(f"{THREADS_VARIABLE} is {text!r}; set it to a positive integer, or unset it")
-        return int(text)
+    chosen = settings.count(settings.THREADS)
+    if chosen is not None:
+        return chosen
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1

@@ -2,8 +2,8 @@
 
 Program i of a run with seed S is `redfuser.testing.random_cascade(S + i)`. The same arguments give the same programs,
 verdicts and findings, whatever `--jobs` is; only times differ. A finding is a result that is unsound (the algebra is
-wrong), one that is inaccurate (rounding beyond the numerical contract), or an exception. Exit status 1 when there is one
-of the first or the last kind, or when more than 5 % of the programs are inaccurate.
+wrong), one that is inaccurate (rounding beyond the numerical contract), or an exception. Exit status 1 when there is
+one of the first or the last kind, or when more than 5 % of the programs are inaccurate.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 
 from redfuser import pipeline
 from redfuser.api import Fused, fuse
-from redfuser.api.fused import as_array
+from redfuser.api.arguments import as_array
 from redfuser.api.lowered import Lowered
 from redfuser.derivation import FusedCascade
 from redfuser.frontend import Spec

@@ -68,3 +68,77 @@ def row_sum(x):
 def test_a_fused_function_is_pickled_and_copied_like_a_function():
     assert pickle.loads(pickle.dumps(row_sum)) is row_sum
     assert copy.deepcopy(row_sum) is row_sum
+
+
+def softmax(x, axis=-1, eps=0.0):
+    mass = np.exp(x - x.max(axis=axis, keepdims=True))
+    return mass / (mass.sum(axis=axis, keepdims=True) + eps)
+
+
+class Model:
+    @rf.fuse
+    def total(self, x):
+        return x.sum(-1)
+
+    def plain(self, x):
+        return x.sum(-1)
+
+
+X = np.ones((3, 4))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda f: f(None), rf.errors.TraceError, "argument 'x' of softmax is None; pass an array"),
+        (lambda f: f(X, eps=None), rf.errors.TraceError, "argument 'eps' of softmax is None; pass an array"),
+        (lambda f: f(X, eps="a"), rf.errors.TraceError, "argument 'eps' of softmax is 'a'; pass an array"),
+        (lambda f: f(X, 1.0), rf.errors.TraceError, "argument 'axis' is 1.0; give an int"),
+        (lambda f: f(X, y=3), rf.errors.ArgumentError, r"softmax\(\) has no parameter 'y'; it has x, axis, eps"),
+        (lambda f: f(), rf.errors.ArgumentError, "missing a required argument: 'x'; it has x, axis, eps"),
+        (lambda f: f([np.ones(3), np.ones(4)]), rf.errors.ShapeError, "argument 'x' of softmax: a list whose entries"),
+        (lambda f: Model().total(X), rf.errors.DTypeError, r"fuse the bound one: rf\.fuse\(obj\.method\)"),
+        (lambda f: rf.fuse(Model), rf.errors.ArgumentError, "Model is a class"),
+        (lambda f: rf.fuse(3), rf.errors.ArgumentError, "3 cannot be called"),
+        (lambda f: rf.fuse(np.sum), rf.errors.ArgumentError, r"lambda x: np\.sum\(x, axis=1\)"),
+        (lambda f: rf.fuse(np.exp), rf.errors.ArgumentError, r"lambda x: np\.exp\(x\)"),
+        (lambda f: rf.fuse(sum), rf.errors.ArgumentError, r"wrap it in a function of your own"),
+        (lambda f: rf.fuse(softmax, numerics="nope"), rf.errors.SettingError, "numerics='nope' is not one of"),
+        (lambda f: rf.spec((3,), "float33"), rf.errors.DTypeError, "'dtype' of rf.spec: 'float33'"),
+        (lambda f: rf.spec(None), rf.errors.ArgumentError, "'shape' of rf.spec is None"),
+    ],
+)
+def test_wrong_arguments_are_errors_of_redfuser(call, error, message):
+    with pytest.raises(error, match=message):
+        call(rf.fuse(softmax))
+
+
+def test_errors_of_the_function_itself_stay_as_they_are():
+    def picky(x, mode="fast"):
+        raise TypeError(f"mode {mode} is unknown")
+
+    with pytest.raises(TypeError, match=r"^mode fast is unknown$"):
+        rf.fuse(picky)(X)
+
+
+def test_a_bound_method_can_be_fused():
+    assert rf.fuse(Model().plain)(X).tolist() == [4.0, 4.0, 4.0]
+
+
+def test_a_fused_function_may_be_fused_again():
+    f = rf.fuse(softmax, target="interpret", static_argnames="axis")
+    assert rf.fuse(f) is f
+    again = rf.fuse(f, numerics="reference")
+    assert (again.options.target, again.options.numerics) == ("interpret", "reference")
+    assert again.static_argnames == ("axis",)
+    np.testing.assert_allclose(again(X), softmax(X))
+
+
+@pytest.mark.parametrize(("variable", "value", "message"), [
+    ("REDFUSER_CHECK", "maybe", "REDFUSER_CHECK is 'maybe'; set it to 1, on, .* or 0, off"),
+    ("REDFUSER_DERIVATIONS", "nope", "REDFUSER_DERIVATIONS is 'nope'; set it to 1, on, .* or 0, off"),
+])
+def test_a_setting_without_a_meaning_is_refused(monkeypatch, variable, value, message):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(rf.errors.SettingError, match=message):
+        rf.fuse(lambda x: (x * 0.1796875).sum(-1), target="interpret")(X)

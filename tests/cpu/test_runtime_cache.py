@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from programs import elementwise, fresh_cache, row_cell
 
-from redfuser.errors import CacheError, CompileError, NoCompiler
+from redfuser.errors import CacheError, CompileError, NoCompiler, SettingError
 from redfuser.runtime import (
     CacheWarning,
     cache_directory,
@@ -89,7 +89,7 @@ def test_threads_come_from_the_environment_or_the_affinity(monkeypatch):
     assert thread_count() == len(os.sched_getaffinity(0))
     for bad in ("0", "-1", "many"):
         monkeypatch.setenv("REDFUSER_NUM_THREADS", bad)
-        with pytest.raises(ValueError, match=r"REDFUSER_NUM_THREADS .* positive integer"):
+        with pytest.raises(SettingError, match=r"REDFUSER_NUM_THREADS .* positive integer"):
             thread_count()
 
 
@@ -235,7 +235,7 @@ def unwritable(monkeypatch, tmp_path):
     cache_module._temporary.cache_clear()
 
 
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.ENOENT])
 def test_an_unusable_cache_warns_and_works(unwritable, code):
     unwritable["errno"] = code
     with pytest.warns(CacheWarning, match=r"cannot be used.*temporary directory.*REDFUSER_CACHE_DIR"):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from redfuser.errors import DTypeError, ShapeError, TraceError
-from redfuser.frontend import Spec, trace
+from redfuser.errors import ArgumentError, DTypeError, ShapeError, TraceError
+from redfuser.frontend import Spec, topk, trace
 
 X = Spec((3, 5), "float32")
 GENERATOR = np.random.default_rng(0)
@@ -26,9 +26,53 @@ def branch_on_data(x):
     return -x
 
 
+def asserts(x):
+    assert x.sum() > 0
+    return x
+
+
+def between(x):
+    if 0 < x.sum() < 1:
+        return x
+    return -x
+
+
+def repeated(x):
+    while x.sum() > 1:
+        x = x / 2
+    return x
+
+
+def subtracts(x, m=2.0):
+    x -= m
+    return x
+
+
 @pytest.mark.parametrize(
     ("fn", "error", "message"),
     [
+        (asserts, TraceError, r"rf\.assume\(condition\)"),
+        (between, TraceError, r"write \(0 < x\.sum\(\)\) & \(x\.sum\(\) < 1\)"),
+        (lambda x: np.where(0 < x < 1, x, 0), TraceError, r"write \(0 < x\) & \(x < 1\)"),
+        (lambda x: max(x.max(), 0), TraceError, r"write np\.maximum\(x\.max\(\), 0\)"),
+        (repeated, TraceError, "keep the loop outside and fuse its body"),
+        (subtracts, TraceError, "write x = x - m instead of x -= m"),
+        (lambda x: x[:, 1:], TraceError, "the slice 1: of"),
+        (lambda x: x[:, 1:4:2], TraceError, "the slice 1:4:2 of"),
+        (lambda x: np.sort(x), TraceError, "before or after the fused function"),
+        (lambda x: np.linalg.svd(x), TraceError, r"numpy\.linalg\.svd .* before or after the fused function"),
+        (lambda x: np.stack([x, x]), TraceError, "return a tuple"),
+        (lambda x: np.nansum(x), TraceError, r"np\.where\(np\.isnan\(x\), 0, x\)\.sum\(\)"),
+        (lambda x: np.arctan(x), TraceError, r"docs/functions\.md"),
+        (lambda x: np.array([x.sum(), x.max()]), TraceError, r"return \(a, b\)"),
+        (lambda x: x.view(np.int32), TraceError, r"\.astype"),
+        (lambda x: x * float(f"{x.max():.3f}"), TraceError, "format the result"),
+        (lambda x: x + None, TraceError, "an operand of np.add is None"),
+        (lambda x: "a" + x, TraceError, "an operand of np.add is 'a'"),
+        (lambda x: x.sum(axis=1.0), TraceError, "'axis' is 1.0; give an int"),
+        (lambda x: np.swapaxes(x, 0.0, 1), TraceError, "give an int"),
+        (lambda x: np.expand_dims(x, 1.0), TraceError, "'axis' is 1.0; give an int"),
+        (lambda x: topk(x, 2.0)[0], ArgumentError, "'k' of topk is 2.0; give an int"),
         (assign, TraceError, r"np\.where\(condition"),
         (branch_on_data, TraceError, r"np\.where.*\n.*if x\.sum\(\) > 0"),
         (lambda x: float(x.sum()), TraceError, "float\\(\\)"),
@@ -131,3 +175,60 @@ def test_traced_arrays_do_not_outlive_their_trace() -> None:
     trace(lambda x: kept.append(x) or x, [X])  # type: ignore[func-returns-value]
     with pytest.raises(TraceError, match="another trace"):
         trace(lambda x: x + kept[0], [X])
+
+
+def catches(x):
+    try:
+        hot = bool(x.max() > 0)
+    except TypeError:
+        hot = False
+    return x.sum(1) if hot else x.max(1)
+
+
+def test_a_refusal_that_the_function_catches_is_raised_after_it() -> None:
+    with pytest.raises(TraceError, match=r"np\.where.*\n.*hot = bool"):
+        trace(catches, [X])
+
+
+def test_an_argument_that_the_function_catches_can_still_become_static() -> None:
+    def along(x, axis):
+        try:
+            return x.sum(axis)
+        except TypeError:
+            return x
+
+    with pytest.raises(TraceError, match="static_argnames='axis'"):
+        trace(along, [X, Spec((), "int64", weak=True)])
+
+
+def test_what_numpy_refuses_too_may_be_caught() -> None:
+    def difference(a, b):
+        try:
+            return a - b
+        except TypeError:
+            return a ^ b
+
+    mask = Spec((3,), "bool")
+    assert trace(difference, [mask, mask]).nodes[-1].param == "logical_xor"
+
+
+def test_sizes_may_stand_in_texts_and_arrays() -> None:
+    def scaled(x):
+        return x * np.array([x.shape[1], 1]).max() if f"{x.shape[1]:d}" == "5" else x
+
+    trace(scaled, [X])
+
+
+def test_an_axis_too_short_for_argmax_is_not_about_k() -> None:
+    with pytest.raises(ShapeError, match="pass at least one element") as caught:
+        trace(lambda x: x.argmax(1), [Spec((3, 0), "float32")])
+    assert "smaller k" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("dtype", "remedy"), [
+    ("float16", r"x\.astype\(np\.float32\)"), ("complex64", "real and imaginary parts"),
+    ("uint32", r"x\.astype\(np\.int64\)"), ("float33", "not a NumPy dtype"), ("object", "pass numbers"),
+])
+def test_a_dtype_without_kernels_has_its_own_remedy(dtype: str, remedy: str) -> None:
+    with pytest.raises(DTypeError, match=remedy):
+        Spec((3,), dtype)

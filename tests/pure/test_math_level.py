@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from redfuser.derivation import Cascade, NotFusible, Verdict, axes, derive, run_fused, tensor
-from redfuser.errors import ShapeError
+from redfuser.errors import ArgumentError, ShapeError
 from redfuser.rules import default, online
 
 
@@ -234,3 +234,22 @@ def test_sums_of_nothing_are_zero_also_with_a_pivot():
     f = derive(c)
     assert any(a.monoid == "pivot" for a in f.accumulators)
     assert f.finalize(f.init()) == {"S": 0.0, "M2": 0.0}
+
+
+def test_arguments_of_the_wrong_kind_are_named() -> None:
+    fusion = derive(attention())
+    state = fusion.init()
+    n = axes("n")
+    for call, message in (
+        (lambda: fusion.update(3, x=np.ones(2), v=np.ones((2, 1))), "'state' is 3"),
+        (lambda: fusion.finalize(3), "'state' is 3"),
+        (lambda: fusion.merge(state, 3), "'b' is 3"),
+        (lambda: fusion.merge(3, state), "'a' is 3"),
+        (lambda: tensor("x", "n"), "'where' of tensor 'x' holds 'n'"),
+        (lambda: tensor("x", n, 2), "'where' of tensor 'x' holds 2"),
+        (lambda: axes(3), "'names' is 3"),
+        (lambda: Cascade("c", axis="n"), "'axis' of cascade 'c' is 'n'"),
+        (lambda: derive(attention), "'cascade' of derive is .* rf.fuse"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            call()

@@ -1,0 +1,155 @@
+"""What callers pass: functions to compile, arrays, numbers and static values, each checked with its name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from types import BuiltinFunctionType
+from typing import Any
+
+import numpy as np
+
+from redfuser.api.program import Array
+from redfuser.errors import ArgumentError, DTypeError, RedfuserError, ShapeError, TraceError
+from redfuser.frontend import Spec
+from redfuser.frontend.record import NoMeaning
+from redfuser.frontend.spec import supported_dtype
+
+
+def checked_function(fn: Any) -> Any:
+    """The function itself, if it can be traced.
+
+    Raises
+    ------
+    ArgumentError
+        for a class, a function of NumPy or one written in C, and anything that cannot be called.
+    """
+    if isinstance(fn, type):
+        remedy = "fuse a function, or a bound method: rf.fuse(obj.method)"
+        raise ArgumentError(f"rf.fuse: {fn.__name__} is a class; {remedy}")
+    if not callable(fn):
+        raise ArgumentError(f"rf.fuse: {fn!r} cannot be called; give a function of arrays")
+    name = getattr(fn, "__name__", type(fn).__name__)
+    module = "numpy" if isinstance(fn, np.ufunc) else getattr(fn, "__module__", None) or ""
+    if module.partition(".")[0] == "numpy":
+        full = f"np{module.removeprefix('numpy')}.{name}"
+        call = f"{full}(x)" if isinstance(fn, np.ufunc) else f"{full}(x, axis=1)"
+        remedy = f"wrap it in a function of your own: lambda x: {call}"
+        raise ArgumentError(f"rf.fuse: {full} is a function of NumPy; {remedy}")
+    if isinstance(fn, BuiltinFunctionType):
+        raise ArgumentError(f"rf.fuse: {name} is not written in Python; wrap it in a function of your own, such as "
+                            f"lambda x: {name}(x)")
+    return fn
+
+
+def bind(signature: inspect.Signature, title: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by name, defaults included.
+
+    Raises
+    ------
+    ArgumentError
+        for arguments that do not fit the parameters; the message lists these.
+    """
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        names = list(signature.parameters)
+        unknown = [n for n in kwargs if n not in names]
+        problem = f"has no parameter {unknown[0]!r}" if unknown else f"cannot be called like this: {error}"
+        raise ArgumentError(f"{title}() {problem}; it has {', '.join(names) or 'no parameters'}") from None
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def blame_static(error: Exception, title: str, static: Mapping[str, Any]) -> RedfuserError | None:
+    """The error that names an argument which is None or a string, where the function expected an array.
+
+    None for an exception that has another cause.
+    """
+    own = isinstance(error, NoMeaning)
+    if isinstance(error, RedfuserError) and not own:
+        return None
+    suspects = {n: v for n, v in static.items() if v is None or isinstance(v, str)}
+    named = [n for n, v in suspects.items() if (f" is {v!r};" if own else repr(type(v).__name__)) in str(error)]
+    if not named:
+        return None
+    shown = " and ".join(f"argument {n!r} of {title} is {static[n]!r}" for n in named)
+    what = str(error) if own else f"{type(error).__name__}: {error}"
+    return TraceError(f"{shown}; pass an array or a number where the function computes with it\n  {what}")
+
+
+def as_array(value: Any, where: str) -> Array:
+    """The array of an argument.
+
+    Raises
+    ------
+    DTypeError
+        naming `where`, for anything that is neither an array, a nested list of numbers, nor a number, and for arrays
+        whose operators mean something else than those of plain arrays.
+    ShapeError
+        naming `where`, for a list whose entries have different lengths.
+    """
+    if isinstance(value, (bool, int, float)):
+        try:
+            return np.asarray(
+                value, bool if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64
+            )
+        except OverflowError:
+            raise DTypeError(f"{where}: {value} does not fit into 64 bits; pass a float") from None
+    if isinstance(value, (list, tuple)):
+        value = _from_list(value, where)
+    if isinstance(value, (np.ma.MaskedArray, np.matrix)):
+        kind = type(value).__name__
+        raise DTypeError(
+            f"{where}: a {kind} does not compute like a plain array; pass numpy.asarray(...) and a mask "
+            "as an argument of its own"
+        )
+    if not isinstance(value, (np.ndarray, np.generic)):
+        raise DTypeError(f"{where}: a {type(value).__name__} is neither an array nor a number; pass numpy.asarray(...)")
+    return np.asarray(value)
+
+
+def is_weak(value: Any) -> bool:
+    """True for a Python scalar: it does not decide the dtype of a result (NumPy's promotion rules)."""
+    return isinstance(value, (bool, int, float)) and not isinstance(value, np.generic)
+
+
+def spec_of(array: Array, weak: bool, where: str) -> Spec:
+    """The spec of an argument.
+
+    Raises
+    ------
+    DTypeError
+        naming `where`, for a dtype no kernel can be generated for.
+    """
+    return Spec(array.shape, supported_dtype(array.dtype, where).name, weak)
+
+
+def static_key(value: Any, where: str) -> Any:
+    """What tells a static value from others: 1, 1.0 and True are equal for Python but not for a program, nor 0.0, -0.0.
+
+    Raises
+    ------
+    ArgumentError
+        naming `where`, for a value that cannot be hashed.
+    """
+    if isinstance(value, tuple):
+        return tuple(static_key(v, where) for v in value)
+    if isinstance(value, float):
+        return type(value), value.hex()
+    try:
+        hash(value)
+    except TypeError:
+        raise ArgumentError(
+            f"{where} is static, but a {type(value).__name__} may change; pass a tuple, a number or a string"
+        ) from None
+    return type(value), value
+
+
+def _from_list(value: Sequence[Any], where: str) -> Array:
+    """The array of a nested list."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise ShapeError(f"{where}: a list whose entries have different shapes is no array; pass each as an argument "
+                         "of its own, or pad them to one shape") from None
