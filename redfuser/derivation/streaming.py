@@ -39,9 +39,11 @@ def guarded(e: Expr, monoids: Mapping[str, str]) -> Expr:
     return rewrite(occupied(e, monoids), guard)
 
 
-def _prefixed(e: Expr, prefix: str) -> tuple[Expr, frozenset[str]]:
-    """A dependency as read from the values with a prefix, and the names it reads."""
-    local = rewrite(e, lambda x: Ref(prefix + x.name, x.axes) if isinstance(x, Ref) else None)
+def _prefixed(e: Expr, prefix: str, monoids: Mapping[str, str] | None) -> tuple[Expr, frozenset[str]]:
+    """A dependency as read from the values with a prefix, and the names it reads. `monoids`: those of the state inside
+    the loop; None when the loop is over."""
+    local = e if monoids is None else guarded(e, monoids)
+    local = rewrite(local, lambda x: Ref(prefix + x.name, x.axes) if isinstance(x, Ref) else None)
     return local, refs(local)
 
 
@@ -151,7 +153,7 @@ class Streamer:
         for d in self.dependencies:
             if prefix + d.name in ev.values:
                 continue
-            make = partial(_prefixed, guarded(d.expr, self.monoids) if guard else d.expr, prefix)
+            make = partial(_prefixed, d.expr, prefix, self.monoids if guard else None)
             local, read = self.forms.get(("dependency", prefix, d.name, guard), make)
             if read <= ev.values.keys():
                 self._define(ev, prefix + d.name, d.name, ev(local))
