@@ -1,7 +1,9 @@
 """The column schedule: where the stream is strided and a parallel axis is contiguous, lanes lie on that axis.
 
 State is an array over a tile of columns; every step of the row schedule becomes a sweep over the columns, so there
-is no horizontal reduction at all. Blocks of the stream stay in cache between the levels.
+is no horizontal reduction at all. What is the same for all columns is a scalar. Blocks of the stream stay in cache
+between the levels. Where some state is the same for several rows of columns (x[n,d] reduced for every d, in a product
+for every pair), a task takes a group of rows, and computes it once.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from redfuser.codegen.levels import (
 )
 from redfuser.codegen.lower import Env, Space, lower
 from redfuser.codegen.names import Names
-from redfuser.codegen.nodes import At, Buf, For, If, LetInt, Phase, Put, Stmt, Sweep
+from redfuser.codegen.nodes import At, Buf, For, If, LetInt, Phase, Put, Set, Stmt, Sweep
 from redfuser.codegen.parts import (
     cell_names,
     combination,
@@ -74,8 +76,15 @@ class _ColumnPhase:
         self.task = names.integer("task")
         outer = [a for a in self.flat.outs[0].axes if a not in (self.stream, decisions.axis)]
         width = space.size(decisions.axis)
-        dims = [(a, space.size(a)) for a in outer] + [("column_tile", ceil_div(width, decisions.columns))]
+        self.grouped = decisions.row_axis if decisions.row_axis in outer else ""
+        self.row, self.count = names.integer("r"), names.integer("rows")
+        dims = [(a, space.size(a)) for a in outer if a != self.grouped]
+        if self.grouped:
+            dims.append(("row_group", ceil_div(space.size(self.grouped), decisions.rows)))
+        dims.append(("column_tile", ceil_div(width, decisions.columns)))
         self.before, positions = unravel_sizes(names, self.task, dims)
+        if self.grouped:
+            positions[self.grouped] = self._rows(positions.pop("row_group"))
         tile = positions.pop("column_tile")
         self.first, self.last = names.integer("first"), names.integer("last")
         self.before.append(LetInt(self.first.name, op("mul", tile, decisions.columns)))
@@ -84,7 +93,16 @@ class _ColumnPhase:
         self.total = product([n for _, n in dims])
         self.column, self.element = names.integer(decisions.axis), names.integer(self.stream)
         self.env = Env({**positions, decisions.axis: self.column, self.stream: self.element})
-        self.cells = {name: self.array(name, dtype) for a in self.flat.accumulators for name, dtype in self.parts(a)}
+        self.cells = {name: self.array(name, a.axes, dtype) for a in self.flat.accumulators
+                      for name, dtype in self.parts(a)}
+
+    def _rows(self, group: Expr) -> Expr:
+        """Position of the current row of a group."""
+        first = self.names.integer("first_row")
+        self.before.append(LetInt(first.name, op("mul", group, self.decisions.rows)))
+        left = op("sub", self.space.size(self.grouped), first)
+        self.before.append(LetInt(self.count.name, op("min", left, self.decisions.rows)))
+        return op("add", first, self.row)
 
     # -------------------------------- arrays and sweeps over the columns
 
@@ -107,17 +125,36 @@ class _ColumnPhase:
             return [op(MONOIDS[a.monoid].combine, *left, *right)]
         return [self.lower(e) for e in combination(m, left, right)]
 
-    def array(self, base: str, dtype: str = "") -> At:
-        """A new array over the columns of the tile: its element at the current column."""
-        shape = (Const(self.decisions.columns + LANE_PAD),)
-        buf = Buf(self.names.fresh(base), shape, "local", dtype or self.space.compute)
-        self.scratch.append(buf)
-        return At(buf, (op("sub", self.column, self.first),))
+    def array(self, base: str, axes: Iterable[str], dtype: str = "") -> At:
+        """New state for every column, and for every row of the group, as far as `axes` say: its current element."""
+        shape: list[Expr] = []
+        index: list[Expr] = []
+        if self.grouped in axes:
+            shape.append(Const(self.decisions.rows))
+            index.append(self.row)
+        if self.decisions.axis in axes:
+            shape.append(Const(self.decisions.columns + LANE_PAD))
+            index.append(op("sub", self.column, self.first))
+        buf = Buf(self.names.fresh(base), tuple(shape), "local" if shape else "reg", dtype or self.space.compute)
+        if shape:
+            self.scratch.append(buf)
+        return At(buf, tuple(index))
 
     def over(self, *puts: tuple[At, Expr]) -> list[Stmt]:
-        """One sweep over the columns."""
-        kept = tuple(Put(cell, self.real(cell, e)) for cell, e in puts)
-        return [Sweep(self.column.name, self.first, self.last, (), kept)] if kept else []
+        """Scalars, then sweeps over the columns; rows of a group one after the other. No scalar reads columns, and what
+        all rows share reads none of them."""
+        kinds: dict[tuple[bool, bool], list[tuple[At, Expr]]] = {}
+        for cell, e in puts:
+            read = {x for i in cell.idx for x in walk(i)}
+            kinds.setdefault((self.column in read, self.row in read), []).append((cell, self.real(cell, e)))
+        out: list[Stmt] = []
+        for (wide, by_row), pairs in sorted(kinds.items(), key=lambda kind: kind[0]):
+            body: tuple[Stmt, ...] = tuple(Set(cell, e) for cell, e in pairs)
+            if wide:
+                stores = tuple(Put(cell, e) for cell, e in pairs)
+                body = (Sweep(self.column.name, self.first, self.last, (), stores),)
+            out += [For(self.row.name, Const(0), self.count, Const(1), body, "row")] if by_row else body
+        return out
 
     def real(self, cell: At, e: Expr) -> Expr:
         return typed(e, cell.buf.dtype, self.names, self.space.compute)
@@ -125,9 +162,9 @@ class _ColumnPhase:
     def lower(self, e: Expr, env: Env | None = None) -> Expr:
         return lower(e, env or self.env, self.space, self.names)
 
-    def bind(self, out: list[Stmt], base: str, e: Expr) -> At:
+    def bind(self, out: list[Stmt], base: str, axes: Iterable[str], e: Expr) -> At:
         """A new array with the value of `e`."""
-        cell = self.array(base)
+        cell = self.array(base, axes)
         out += self.over((cell, e))
         return cell
 
@@ -157,10 +194,10 @@ class _ColumnPhase:
 
     def _pivots(self) -> list[Stmt]:
         out: list[Stmt] = []
-        i, at = self.names.integer("sample"), self.names.integer("at")
-        there = self.env.at(**{self.stream: at})
         for a in self.flat.accumulators:
             if a.monoid == PIVOT:
+                i, at = self.names.integer("sample"), self.names.integer("at")
+                there = self.env.at(**{self.stream: at})
                 cell = self.cells[a.name]
                 best = self.over((cell, nearer_zero(self.real(cell, self.lower(a.body, there)), cell)))
                 step = (LetInt(at.name, sampled(i, self.length)), *best)
@@ -178,11 +215,11 @@ class _ColumnPhase:
         self.env.values |= {name: cell for (name, _), cell in zip(self.parts(a), cells, strict=True)}
         if a.monoid in SHIFTS:
             safe = select(op("eq", cells[0], identity(a.monoid)), 0.0, cells[0])
-            self.env.shifts[a.name] = self.bind(out, f"{a.name}_shift", safe)
+            self.env.shifts[a.name] = self.bind(out, f"{a.name}_shift", a.axes, safe)
 
     def _know(self, out: list[Stmt], dependencies: Iterable[Let], suffix: str = "") -> None:
         for d in dependencies:
-            self.env.values[d.name] = self.bind(out, d.name + suffix, self.lower(d.expr))
+            self.env.values[d.name] = self.bind(out, d.name + suffix, d.axes, self.lower(d.expr))
 
     # -------------------------------- one block of the stream
 
@@ -199,7 +236,7 @@ class _ColumnPhase:
             moved = self._corrected(body, level, op("gt", b0, 0))
             for a in level.accumulators:
                 before = [moved.get(name, self.cells[name]) for name, _ in self.parts(a)]
-                fresh = [self.array(f"{name}_new", dtype) for name, dtype in self.parts(a)]
+                fresh = [self.array(f"{name}_new", a.axes, dtype) for name, dtype in self.parts(a)]
                 met = [values[name] for name, _ in self.parts(a)]
                 body += self.over(*zip(fresh, self.combined(a, before, met), strict=True))
                 new |= {name: cell for (name, _), cell in zip(self.parts(a), fresh, strict=True)}
@@ -218,10 +255,10 @@ class _ColumnPhase:
             if self.stream not in free_axes(a.body) and not has_parts(a.monoid):
                 values[a.name] = self._repeated(a.monoid, elements[0], op("sub", b1, b0))
                 continue
-            cells = [self.array(f"{name}_block", dtype) for name, dtype in self.parts(a)]
+            cells = [self.array(f"{name}_block", a.axes, dtype) for name, dtype in self.parts(a)]
             out += self.over(*zip(cells, self.identities(a), strict=True))
             numbers = [self.real(cell, e) for cell, e in zip(cells, elements, strict=True)]
-            inner += self._at_once(cells, self.combined(a, cells, numbers))
+            inner += self._at_once(cells, a.axes, self.combined(a, cells, numbers))
             values |= {name: cell for (name, _), cell in zip(self.parts(a), cells, strict=True)}
         if inner:
             out.append(For(self.element.name, b0, b1, Const(1), tuple(self.over(*inner))))
@@ -232,11 +269,11 @@ class _ColumnPhase:
         elements = [self.lower(e) for e in elements_of(a)]
         return [*elements, self.element] if list_length(a.monoid) else elements
 
-    def _at_once(self, cells: Sequence[At], values: Sequence[Expr]) -> list[tuple[At, Expr]]:
+    def _at_once(self, cells: Sequence[At], axes: Iterable[str], values: Sequence[Expr]) -> list[tuple[At, Expr]]:
         """Stores of several parts, none of which is seen by the others."""
         if len(cells) == 1:
             return list(zip(cells, values, strict=True))
-        kept = [self.array("next", cell.buf.dtype) for cell in cells]
+        kept = [self.array("next", axes, cell.buf.dtype) for cell in cells]
         return [*zip(kept, values, strict=True), *zip(cells, kept, strict=True)]
 
     def _repeated(self, monoid: str, body: Expr, count: Expr) -> Expr:
@@ -253,7 +290,7 @@ class _ColumnPhase:
     def _corrected(self, out: list[Stmt], level: Level, later: Expr) -> dict[str, Expr]:
         """Arrays with the corrected old state of the level; untouched on the first block."""
         todo = [(a, e) for a in level.accumulators if (e := self.flat.correction(a.name)) is not None]
-        moved = {name: self.array(f"{name}_moved", dtype) for a, _ in todo for name, dtype in self.parts(a)}
+        moved = {name: self.array(f"{name}_moved", a.axes, dtype) for a, _ in todo for name, dtype in self.parts(a)}
         out += self.over(*((cell, self.cells[name]) for name, cell in moved.items()))
         inner: list[Stmt] = []
         self._old_dependencies(inner, [e for _, e in todo])
@@ -280,7 +317,7 @@ class _ColumnPhase:
         for d in self.flat.dependencies:
             later = {x.name for x in self.flat.dependencies if d.name in refs(x.expr)}
             if d.name in wanted or later & wanted:
-                before.values[d.name] = self.bind(out, f"{d.name}_old", self.lower(d.expr, before))
+                before.values[d.name] = self.bind(out, f"{d.name}_old", d.axes, self.lower(d.expr, before))
                 self.env.old[d.name] = before.values[d.name]
 
     # -------------------------------- outputs

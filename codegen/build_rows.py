@@ -74,7 +74,7 @@ def _group_phases(space: Space, flat: Flat, workspace: Names) -> tuple[list[Phas
     """Whole rows up to a length; beyond it blocks, or chunks for all threads where rows are few."""
     assert flat.stream is not None
     columns, decisions = space.plan.columns, space.plan.rows
-    if columns is not None and flat.accumulators:
+    if columns is not None and flat.accumulators and columns.axis in flat.outs[0].axes:
         return [build_columns(space, flat, columns)], []
     length = space.size(flat.stream)
     if not flat.accumulators:

@@ -4,6 +4,7 @@ for every tile of rows (a task):
     row operands of the contractions into scratch, state at its identity
     for every block of the stream that some row may see:
         tile = rows . operand                                  (matrix product over each contraction)
+        other reductions that feed the stream, row by row      (see `tile_inner`)
         for every row: advance the state over the block, weights into the tile, vector state corrected
         vector state += weights . operand                      (matrix product over the stream)
     outputs
@@ -25,6 +26,7 @@ from redfuser.codegen.passes.hoist import hoist
 from redfuser.codegen.passes.prune import prune
 from redfuser.codegen.passes.share import share
 from redfuser.codegen.passes.unroll import unroll
+from redfuser.codegen.tile_inner import TileInner
 from redfuser.codegen.tile_outputs import output_value, store_output
 from redfuser.codegen.tile_place import TilePlace
 from redfuser.codegen.tile_redo import Redo
@@ -89,6 +91,7 @@ class _TilePhase:
         self.place = TilePlace(space, decisions, names)
         self.state = TileState(space, decisions, self.place, names)
         self.row = self.state.row
+        self.inner = TileInner(self.state)
         self.lo, self.hi = names.integer("lo"), names.integer("hi")
         self.b0, self.b1 = self.lo, self.hi  # until a loop over blocks is entered
         self.levels = [levels_of(self.flat, p) for p in self.flat.passes]
@@ -152,11 +155,13 @@ class _TilePhase:
         row: list[Stmt] = []
         self._know_earlier(row, number)
         lo, hi = self._row_range(row)
+        row += self.inner.fill(self.b0, lo, hi)
         row += self.row.advance(levels, lo, hi, op("gt", self.b0, self.lo))
         row += self._clear_weights(lo, hi)
         here = {a.name for level in levels for a in level.accumulators}
         products = [self._vector_product(v) for v in self.roles.vectors if v.name in here]
-        body = (end, *self._contractions(bounded=True), self._rows_loop(self._clean(row)), *products)
+        tiles = (*self.inner.pack(self.b0, self.b1), *self._contractions(bounded=True))
+        body = (end, *tiles, self._rows_loop(self._clean(row)), *products)
         return For(self.b0.name, self.lo, self.hi, Const(self.decisions.block), body)
 
     def _enter_block(self, end: Expr) -> LetInt:
@@ -212,7 +217,7 @@ class _TilePhase:
         """Under a mask: vector state that is not finite, summed again over the elements that are not removed."""
         if not self.roles.repairs:
             return []
-        again = Redo(self.space, self.place, self.state, self.names)
+        again = Redo(self.space, self.place, self.state, self.names, self.inner)
         row: list[Stmt] = []
         self._know_earlier(row, len(self.levels))
         return [self._rows_loop(self._clean(again.statements(row, self.lo, self.hi)))]
@@ -311,7 +316,8 @@ class _TilePhase:
         if streamed:
             end = self._enter_block(self.place.length)
             row = self._output_row(streamed)
-            body = (end, *self._contractions(bounded=False), self._rows_loop(row))
+            tiles = (*self.inner.pack(self.b0, self.b1), *self._contractions(bounded=False))
+            body = (end, *tiles, self._rows_loop(row))
             block = Const(self.decisions.block)
             out.append(For(self.b0.name, Const(0), self.place.length, block, body))
         once = [o for o in self.flat.outs if self.stream not in o.axes]
@@ -320,6 +326,8 @@ class _TilePhase:
     def _output_row(self, outs: list[Out]) -> tuple[Stmt, ...]:
         row: list[Stmt] = []
         self._know_earlier(row, len(self.levels))
+        if any(self.stream in o.axes for o in outs):
+            row += self.inner.fill(self.b0, self.b0, self.b1)
         return self._clean([*row, *map(self._output, outs)])
 
     def _output(self, o: Out) -> Stmt:

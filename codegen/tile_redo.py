@@ -14,6 +14,7 @@ from functools import partial, reduce
 from redfuser.codegen.lower import Env, Space
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import For, If, LetInt, Put, Red, Stmt, Sweep
+from redfuser.codegen.tile_inner import TileInner
 from redfuser.codegen.tile_place import TilePlace
 from redfuser.codegen.tile_state import TileState
 from redfuser.extract.roles import VectorSum
@@ -23,8 +24,8 @@ from redfuser.ir import Const, Expr, Var, op
 class Redo:
     """Statements for one row of a tile, after the loop over the stream."""
 
-    def __init__(self, space: Space, place: TilePlace, state: TileState, names: Names) -> None:
-        self.space, self.place, self.state, self.names = space, place, state, names
+    def __init__(self, space: Space, place: TilePlace, state: TileState, names: Names, inner: TileInner) -> None:
+        self.space, self.place, self.state, self.names, self.inner = space, place, state, names, inner
         self.roles, self.row, self.stream = state.roles, state.row, state.flat.stream or ""
 
     def statements(self, known: list[Stmt], lo: Expr, hi: Expr) -> list[Stmt]:
@@ -81,7 +82,7 @@ class Redo:
         return out
 
     def _with_contractions(self, out: list[Stmt], env: Env) -> Env:
-        """The place of the element with its entries of the contractions' tiles, by sweeps of their own."""
+        """The place of the element with its entries of the tiles, by sweeps of their own."""
         given: dict[Expr, Expr] = {}
         for c in self.roles.contractions:
             k = self.names.integer(c.axis)
@@ -91,6 +92,8 @@ class Redo:
             red = Red(entry.name, "sum", op("mul", rows, operand))
             out.append(Sweep(k.name, Const(0), self.space.size(c.axis), (red,)))
             given[c.tile] = entry
+        for i in self.roles.inner:
+            given[i.tile] = self.inner.entry(out, i, env)
         return replace(env, given=given) if given else env
 
     def _add(self, v: VectorSum, env: Env) -> list[Stmt]:

@@ -34,7 +34,8 @@ class TileState:
         self.vector_lanes = space.plan.profile.lanes(space.compute)
         self.scratch: list[Buf] = []
         self.homes = dict(decisions.in_output)
-        self.tiles = {c.tile: self.local("tile", self._tile_shape()) for c in self.roles.contractions}
+        self.tiles: dict[Expr, Buf] = {c.tile: self.local("tile", self._tile_shape()) for c in self.roles.contractions}
+        self.tiles |= {i.tile: self.local("tile", self._tile_shape()) for i in self.roles.inner}
         depths = {c.tile: round_up(self.static(c.axis), PAD) for c in self.roles.contractions}
         self.row_operands = {t: self.local("row_operand", (place.rows, depth)) for t, depth in depths.items()}
         self.cells = self._row_state()

@@ -66,6 +66,18 @@ def column_block(profile: Profile, itemsize: int, streams: int, columns: int) ->
     return max(8, profile.l2 // 4 // (itemsize * max(1, streams) * columns))
 
 
+GROUP = 2048
+"""State elements of a group of rows: they stay in the level-1 cache."""
+
+
+def shared_rows(threads: int, tasks: int, extent: int, columns: int) -> int:
+    """Rows that share the state of their columns, where that leaves two tasks per thread.
+
+    `tasks` : groups if every group held all rows. One row at a time costs 2.2x on a covariance.
+    """
+    return max(1, min(GROUP // columns, extent * tasks // (2 * threads)))
+
+
 def streaming_stores(profile: Profile, total_bytes: int) -> bool:
     """Non-temporal stores pay when inputs and outputs together exceed the last-level cache (1.12 to 1.5x)."""
     return total_bytes > profile.llc

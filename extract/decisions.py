@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from redfuser.extract.flatten import Flat
 from redfuser.extract.profile import Profile
 from redfuser.extract.roles import TileRoles
+from redfuser.ir import Load
 from redfuser.ir.interpret import numpy_dtype
 
 
@@ -51,11 +52,16 @@ class RowDecisions:
 
 @dataclass(frozen=True)
 class ColumnDecisions:
-    """Columns: lanes on the parallel `axis`, tasks of `columns` columns, blocks of `block` stream elements."""
+    """Columns: lanes on the parallel `axis`, tasks of `columns` columns, blocks of `block` stream elements.
+
+    row_axis : another parallel axis, which some state lacks: a task takes `rows` positions of it
+    """
 
     axis: str
     columns: int
     block: int
+    row_axis: str = ""
+    rows: int = 1
 
 
 DOT_COLUMNS = 2
@@ -82,6 +88,7 @@ class TileDecisions:
     slice_ : depth of one partial contraction
     in_output : vector accumulators whose state lives in the output array they become
     chunk : the stream is split over threads, elements per task (a multiple of `block`); 0: it is not
+    packed : operands of inner reductions that every block copies, lanes on the stream
     """
 
     roles: TileRoles
@@ -94,6 +101,7 @@ class TileDecisions:
     operands: tuple[tuple[str, OperandDecision], ...]
     in_output: tuple[tuple[str, str], ...] = ()
     chunk: int = 0
+    packed: tuple[Load, ...] = ()
 
     def operand(self, use: str) -> OperandDecision:
         """The decision for one operand."""

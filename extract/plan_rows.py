@@ -94,15 +94,15 @@ def row_cost(s: Setting) -> choose.RowCost:
 def column_decisions(s: Setting) -> tuple[ColumnDecisions, Notes] | None:
     """Lanes on a parallel axis when all tensors that vary along stream and rows are contiguous there.
 
-    None where the stream itself is contiguous, an output lacks that axis, or an inner reduction or a sorted list needs
-    the row path.
+    None where the stream itself is contiguous, no output has that axis (those without it take rows), or an inner
+    reduction or a sorted list needs the row path.
     """
     forced = s.options.strategy == "columns"
     if s.options.strategy not in (None, "columns") or any(_is_list(a) for a in s.flat.accumulators):
         return None
     units = {s.layouts.get(t.name) for t in s.flat.tensors if s.stream in t.axes and len(t.axes) > 1}
     axis = units.pop() if len(units) == 1 else None
-    if axis is None or axis == s.stream or any(axis not in o.axes for o in s.flat.outs):
+    if axis is None or axis == s.stream or not any(axis in o.axes for o in s.flat.outs):
         return None
     bodies = [a.body for a in s.flat.accumulators] + [d.expr for d in s.flat.dependencies]
     if any(reduces_in(e) for e in [*bodies, *(o.expr for o in s.flat.outs)]):
@@ -111,8 +111,24 @@ def column_decisions(s: Setting) -> tuple[ColumnDecisions, Notes] | None:
         return None
     columns = s.options.tile or min(choose.COLUMNS, choose.round_up(s.hints[axis], s.lanes))
     block = s.options.block or choose.column_block(s.profile, s.itemsize, s.streams, columns)
-    notes = (
+    notes: Notes = (
         f"columns: lanes on {axis}, the contiguous axis; the stream {s.stream} is strided",
         f"tiles of {columns} columns, blocks of {block} elements of {s.stream}",
     )
-    return ColumnDecisions(axis, columns, block), notes
+    row_axis, rows = _shared_rows(s, axis, columns)
+    if rows > 1:
+        notes = (*notes, f"groups of {rows} rows on {row_axis} share what is the same for all of them")
+    return ColumnDecisions(axis, columns, block, row_axis if rows > 1 else "", rows), notes
+
+
+def _shared_rows(s: Setting, axis: str, columns: int) -> tuple[str, int]:
+    """A parallel axis that some state of the columns lacks, and the number of rows along it that share that state."""
+    best = ("", 1)
+    for o in s.flat.outs:
+        outer = [a for a in o.axes if a not in (s.stream, axis)] if axis in o.axes else []
+        for row in outer:
+            if any(axis in a.axes and row not in a.axes for a in s.flat.accumulators):
+                tasks = math.prod(s.hints[a] for a in outer if a != row) * -(-s.hints[axis] // columns)
+                rows = choose.shared_rows(s.profile.threads, tasks, s.hints[row], columns)
+                best = max(best, (row, rows), key=lambda found: found[1])
+    return best

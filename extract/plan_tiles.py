@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from redfuser.extract import choose
 from redfuser.extract.decisions import DOT_COLUMNS, OperandDecision, Setting, TileDecisions
 from redfuser.extract.roles import Contraction, NoTiles, TileRoles, VectorSum, tile_roles
-from redfuser.ir import has_parts, refs
+from redfuser.ir import Load, has_parts, refs
 from redfuser.ir.term import base_axis
 
 PLACE, PANELS, BLOCK = "place", "panels", "block"
@@ -36,6 +36,7 @@ def _static_axes(s: Setting, roles: TileRoles, sizes: Mapping[str, int]) -> tupl
         when one of them is empty, or is the stream or a row under another name.
     """
     inner = [v.axis for v in roles.vectors] + [c.axis for c in roles.contractions]
+    inner += [i.axis for i in roles.inner]
     outer = {base_axis(a) for a in (roles.flat.stream, roles.row, *roles.batch) if a}
     static: dict[str, int] = {}
     for a in inner:
@@ -59,7 +60,7 @@ class _Tiles:
         tile = s.options.register_tile or choose.register_tile(s.profile, s.lanes, self.rows, widths)
         self.mr, self.panel = tile[0], tile[1] * s.lanes
         self.depths = [s.hints[c.axis] for c in roles.contractions]
-        self.depth = sum(self.depths)
+        self.depth = sum(self.depths) + sum(s.hints[i.axis] for i in roles.inner)
         self.width = sum(choose.round_up(w, self.panel) for w in widths)
 
     def decide(self) -> tuple[TileDecisions, tuple[str, ...]]:
@@ -69,14 +70,14 @@ class _Tiles:
         dot = bool(operands) and all(o.form == "dot" for o in operands.values())
         block = options.block or self._own_block(dot)
         block = choose.round_up(block, math.lcm(self.panel, DOT_COLUMNS if dot else 1))
+        if self.roles.inner and options.block is None:
+            block = self._local_block(block)
         tile = choose.round_up(options.tile or self._own_tile(block), self.mr)
         for use, operand in operands.items():
             if operand == OperandDecision(PANELS, "panel") and self._packs_per_block(tile):
                 operands[use] = OperandDecision(BLOCK, "panel")
             if options.block is None:
-                block = choose.local_panel_block(
-                    self.s.profile, self.s.itemsize, self.depth, self.width, self.panel, block
-                )
+                block = self._local_block(block)
         operands |= {v.name: self._vector_operand(v) for v in self.roles.vectors}
         homes = self._output_homes(tile)
         decisions = TileDecisions(
@@ -90,6 +91,7 @@ class _Tiles:
             tuple(operands.items()),
             tuple(homes.items()),
             0 if homes else self._chunk(tile, block),
+            self._packed(),
         )
         return decisions, self._notes(decisions)
 
@@ -99,6 +101,9 @@ class _Tiles:
         if dot:
             return choose.dot_block(self.s.profile, self.s.itemsize, self.depth, self.width)
         return choose.panel_block(self.length, self.panel)
+
+    def _local_block(self, block: int) -> int:
+        return choose.local_panel_block(self.s.profile, self.s.itemsize, self.depth, self.width, self.panel, block)
 
     def _own_tile(self, block: int) -> int:
         return choose.rows_per_tile(
@@ -148,6 +153,12 @@ class _Tiles:
             return OperandDecision(PLACE, "dot")
         return OperandDecision(PANELS, "panel")
 
+    def _packed(self) -> tuple[Load, ...]:
+        """Operands of inner reductions are copied unless their lanes lie side by side: all rows of a tile read them."""
+        loads = dict.fromkeys(x for i in self.roles.inner for x in i.operands)
+        pack = self.s.options.pack
+        return tuple(x for x in loads if pack or (pack is None and not self.s.contiguous(x.tensor, self.s.stream)))
+
     def _packs_per_block(self, tile: int) -> bool:
         """One tile of rows sees every block once: packing in cache saves a pass through memory (7 to 13 %)."""
         return tile >= self.rows and self.s.options.pack is None
@@ -181,6 +192,7 @@ class _Tiles:
         products = [f"{c.tile} (rows {row}, lanes {self.s.stream})" for c in self.roles.contractions]
         products += [f"{v.name} += E . {v.operand} (rows {row}, lanes {v.axis})" for v in self.roles.vectors]
         notes = [f"matrix product {p}" for p in products]
+        notes += [f"{i.tile} element by element (rows {row}, lanes {self.s.stream})" for i in self.roles.inner]
         if self.roles.bounds:
             notes.append(f"bounds of the stream: {', '.join(map(str, self.roles.bounds))}")
         if self.roles.repairs:
@@ -188,6 +200,7 @@ class _Tiles:
         notes.append(f"tiles of {d.rows} rows x {d.block} elements of {self.s.stream}")
         notes.append(f"register tile {d.mr} x {d.panel}")
         notes += [f"operand of {use}: {o.home}, {o.form} form" for use, o in d.operands]
+        notes += [f"operand {x}: copied per block" for x in d.packed]
         if d.chunk:
             notes.append(f"few tiles: the stream is split into chunks of {d.chunk} elements, partial states are merged")
         notes += [f"{a} accumulates in the output {o}" for a, o in d.in_output]

@@ -2,6 +2,7 @@
 
 A tile schedule needs a contraction feeding the stream (sum over k of A * B, B carrying the stream) or an accumulator
 sum of E(row, stream) * V(stream, d) with a vector axis d. Both become matrix products on a tile of rows x stream.
+Any other reduction that feeds the stream (a distance) fills its tile row by row, from operands that all rows share.
 """
 
 from __future__ import annotations
@@ -34,6 +35,18 @@ class Contraction:
 
 
 @dataclass(frozen=True)
+class Inner:
+    """`tile`: a reduction over `axis` that is no product of two operands, computed element by element.
+
+    `operands` carry the stream and that axis: they are the same for all rows of a tile.
+    """
+
+    tile: Reduce
+    axis: str
+    operands: tuple[Load, ...]
+
+
+@dataclass(frozen=True)
 class VectorSum:
     """Accumulator `name` = sum of weight(row, stream) * operand(stream, axis).
 
@@ -57,6 +70,7 @@ class TileRoles:
     contractions: tuple[Contraction, ...]
     vectors: tuple[VectorSum, ...]
     bounds: tuple[Bound, ...]
+    inner: tuple[Inner, ...] = ()
 
     @property
     def repairs(self) -> bool:
@@ -85,15 +99,17 @@ def tile_roles(flat: Flat, sizes: Mapping[str, int], layouts: Mapping[str, str |
         raise NoTiles("no reduction")
     if depth := awaited_places(flat):
         raise NoTiles(f"the loop reads place {depth} of a sorted list")
-    contractions = _find_contractions(flat)
-    vectors = _find_vectors(flat, contractions, layouts)
-    if not contractions and not vectors:
+    contractions, inner = _find_contractions(flat)
+    tiles = [*(c.tile for c in contractions), *(i.tile for i in inner)]
+    vectors = _find_vectors(flat, tiles, layouts)
+    if not tiles and not vectors:
         raise NoTiles("no contraction feeds the stream and no accumulator has a vector axis")
     lanes = {v.axis for v in vectors}
     parallel = _parallel_axes(flat, lanes)
     _check_outputs(flat, parallel, lanes)
     _check_corrections(flat, {v.name for v in vectors})
     operands = [v.operand for v in vectors] + [c.operand for c in contractions]
+    operands += [x for i in inner for x in i.operands]
     taken = {a for load in operands for a in load.axes}
     free = [a for a in parallel if a not in taken]
     row = max(free, key=lambda a: sizes.get(base_axis(a), 1), default=None)
@@ -101,10 +117,10 @@ def tile_roles(flat: Flat, sizes: Mapping[str, int], layouts: Mapping[str, str |
         raise NoTiles("one row per tile and an operand whose lanes would be strided")
     peeled, bounds = peel_masks(flat)
     if bounds:
-        vectors = _find_vectors(peeled, contractions, layouts)
+        vectors = _find_vectors(peeled, tiles, layouts)
     vectors = tuple(_with_removals(v, peeled) for v in vectors)
     peeled = guard_removed(peeled, {v.name for v in vectors})
-    return TileRoles(peeled, row, tuple(a for a in parallel if a != row), contractions, vectors, bounds)
+    return TileRoles(peeled, row, tuple(a for a in parallel if a != row), contractions, vectors, bounds, inner)
 
 
 def _with_removals(v: VectorSum, flat: Flat) -> VectorSum:
@@ -121,35 +137,57 @@ def _parallel_axes(flat: Flat, lanes: set[str]) -> list[str]:
 # -------------------------------- the contractions that feed the stream
 
 
-def _find_contractions(flat: Flat) -> tuple[Contraction, ...]:
-    exprs = [a.body for a in flat.accumulators] + [o.expr for o in flat.outs]
-    found = dict.fromkeys(r for e in exprs for r in reduces_in(e))
-    uses = ("contraction", *(f"contraction {i}" for i in range(2, len(found) + 1)))
-    return tuple(_contraction(inner, use, flat, exprs) for use, inner in zip(uses, found, strict=False))
-
-
-def _contraction(inner: Reduce, use: str, flat: Flat, exprs: list[Expr]) -> Contraction:
-    """The roles of one contraction.
+def _find_contractions(flat: Flat) -> tuple[tuple[Contraction, ...], tuple[Inner, ...]]:
+    """The reductions inside the loop: matrix products, and others.
 
     Raises
     ------
     NoTiles
-        when it is no product of a row operand and a tensor along the stream.
+        when one of them is neither.
     """
-    if inner.monoid != "sum" or reduces_in(inner.body):
-        raise NoTiles(f"the inner reduction {inner} is not a plain sum of products")
-    if any(reduces_in(d.expr) for d in flat.dependencies):
+    exprs = [a.body for a in flat.accumulators] + [o.expr for o in flat.outs]
+    found = dict.fromkeys(r for e in exprs for r in reduces_in(e))
+    if found and any(reduces_in(d.expr) for d in flat.dependencies):
         raise NoTiles("a dependency holds a contraction")
+    uses = iter(("contraction", *(f"contraction {i}" for i in range(2, len(found) + 1))))
+    products: list[Contraction] = []
+    others: list[Inner] = []
+    for r in found:
+        if reduces_in(r.body) or reads_state(r.body) or flat.stream not in free_axes(r):
+            raise NoTiles(f"the inner reduction {r} is not over inputs along the stream")
+        product = _contraction(r, flat, exprs)
+        if product is None:
+            others.append(_inner(r, flat))
+        else:
+            products.append(replace(product, use=next(uses)))
+    return tuple(products), tuple(others)
+
+
+def _contraction(inner: Reduce, flat: Flat, exprs: list[Expr]) -> Contraction | None:
+    """The roles of a product of a row operand and a tensor along the stream, None for another reduction."""
     assert flat.stream is not None
-    split = split_factor(inner.body, flat.stream)
-    if split is None or split[1].axes.count(inner.axis) != 1 or reads_state(inner.body):
-        raise NoTiles(f"{inner} is not a product of a row operand and one tensor along the stream")
+    split = split_factor(inner.body, flat.stream) if inner.monoid == "sum" else None
+    if split is None or split[1].axes.count(inner.axis) != 1 or any(isinstance(a, int) for a in split[1].axes):
+        return None
     weight, operand = split
-    if any(isinstance(a, int) for a in operand.axes):
-        raise NoTiles(f"{operand} has a fixed position")
     tile = _scaled_tile(inner, exprs, flat.stream)
     rows = substitute(tile, {inner: Const(1.0) if weight is None else weight})
-    return Contraction(tile, inner.axis, rows, operand, use)
+    return Contraction(tile, inner.axis, rows, operand)
+
+
+def _inner(r: Reduce, flat: Flat) -> Inner:
+    """The roles of a reduction of any expression of inputs.
+
+    Raises
+    ------
+    NoTiles
+        for truth values, which a tile does not hold.
+    """
+    if r.monoid in ("any", "all"):
+        raise NoTiles(f"the inner reduction {r} has truth values")
+    loads = dict.fromkeys(x for x in walk(r.body) if isinstance(x, Load) and {flat.stream, r.axis} <= set(x.axes))
+    shared = [x for x in loads if len(set(x.axes)) == len(x.axes) and all(isinstance(a, str) for a in x.axes)]
+    return Inner(r, r.axis, tuple(shared))
 
 
 def _scaled_tile(inner: Reduce, exprs: list[Expr], stream: str) -> Expr:
@@ -185,7 +223,7 @@ def _is_scaled(e: Expr, inner: Reduce, stream: str) -> bool:
 
 
 def _find_vectors(
-    flat: Flat, contractions: Iterable[Contraction], layouts: Mapping[str, str | None]
+    flat: Flat, tiles: Iterable[Expr], layouts: Mapping[str, str | None]
 ) -> tuple[VectorSum, ...]:
     """One vector axis per accumulator that can have one; all other axes are parallel."""
     read = {n for x in flat.accumulators for n in refs(x.body)} | {
@@ -193,7 +231,7 @@ def _find_vectors(
     }
     options = {a.name: [] if a.name in read else _options(a, flat) for a in flat.accumulators}
     fixed = {x for a in flat.accumulators if not options[a.name] for x in a.axes}
-    fixed |= {x for c in contractions for x in free_axes(c.tile)}
+    fixed |= {x for tile in tiles for x in free_axes(tile)}
     picked: list[VectorSum] = []
     for a in flat.accumulators:
         candidates = [v for v in options[a.name] if v.axis not in fixed]

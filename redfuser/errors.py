@@ -29,6 +29,10 @@ class TraceError(RedfuserError, TypeError):
             found.append(self)
 
 
+class DepthError(RedfuserError, RecursionError):
+    """The traced function nests more operations in one expression than can be followed."""
+
+
 class ShapeError(RedfuserError, ValueError):
     """Array shapes do not fit together, or do not fit the traced function."""
 

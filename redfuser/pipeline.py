@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redfuser.derivation.fusion import FusedCascade
-from redfuser.errors import SettingError
+from redfuser.errors import DepthError, SettingError
 from redfuser.frontend import Spec, Trace, lower, trace
 from redfuser.ir import (
     OPS,
@@ -41,6 +41,7 @@ from redfuser.ir import (
 from redfuser.ir.interpret import numpy_dtype
 from redfuser.ir.monoids import INDEX
 from redfuser.ir.partition import Partition, partition
+from redfuser.ir.term import SPLIT, check_depth
 
 if TYPE_CHECKING:
     from redfuser.codegen.nodes import Kernel
@@ -91,8 +92,18 @@ def trace_step(fn: Callable[..., Any], specs: Mapping[str, Spec], name: str) -> 
 
 
 def term_step(traced: Trace) -> Term:
-    """2: the traced graph in index notation."""
-    term = lower(traced)
+    """2: the traced graph in index notation.
+
+    Raises
+    ------
+    DepthError
+        when its expressions are too deep to be compiled.
+    """
+    try:
+        term = lower(traced)
+    except RecursionError:
+        raise DepthError(f"{traced.name} chains too many of its {len(traced.nodes)} operations: {SPLIT}") from None
+    check_depth(term)
     check_term(term)
     return term
 

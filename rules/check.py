@@ -7,20 +7,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from redfuser.ir import Expr, Var
-from redfuser.rules.language import Condition, Fact, Law
-from redfuser.rules.real import RealEvaluator, Undefined, Value, by_table, difference, precision
+from redfuser.ir import Expr, Part, Var
+from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
+from redfuser.rules.language import ANY, Condition, Fact, Law
+from redfuser.rules.real import RealEvaluator, Undefined, Value, by_table, context, difference, precision
 
 DIGITS = 50
 EXACT = 1e-30
 """Relative difference above which two sides differ: far above rounding at 50 digits, far below any real difference."""
+
+LONGER = 3
+"""Places of a list beyond the elements of the stream."""
 
 
 @dataclass(frozen=True)
 class Check:
     """Result of sampling a rule. `counterexample`: variable -> value (a list: one per stream element), or None.
 
-    ok is False also when no sample met the conditions (`samples` is 0): an untested rule is not a checked one.
+    `samples` counts those that met the conditions and gave the law a value; ok is False also when there was none: an
+    untested rule is not a checked one.
     """
 
     ok: bool
@@ -35,7 +40,9 @@ def check_rule(law: Law, *, samples: int = 60, seed: int = 0) -> Check:
     """Sample a rule at random numbers (zero, negative, equal, tiny and large ones among them) in 50-digit arithmetic.
 
     A side without a real value (1/0, log of 0) must make the other side undefined too: an equation that holds only
-    where one side is undefined would let the engine merge different numbers. A dependency that is a quotient
+    where one side is undefined would let the engine merge different numbers. Where both are undefined nothing was
+    compared, and the sample does not count. What a fact says of a list must hold on a prefix too short to fill the list
+    as well. A dependency that is a quotient
     (`equals(old, a / b)`) is 0 where its divisor is, as in the loop.
     """
     rng = random.Random(f"{seed}:{law.name}")
@@ -46,7 +53,7 @@ def check_rule(law: Law, *, samples: int = 60, seed: int = 0) -> Check:
             evaluator = evaluator_of(sample, rng)
             if not conditions_hold(law, evaluator):
                 continue
-            done += 1
+            done += has_value(law, evaluator)
             if not law_holds(law, evaluator):
                 return Check(False, done, {k: readable(v) for k, v in sample.items()})
             if done >= samples:
@@ -93,19 +100,18 @@ def draw_sample(law: Law, rng: random.Random) -> dict[str, Value]:
 
 def _number(rng: random.Random, sign: str | None, pool: list[Any]) -> Any:
     """A number of the wanted sign; often one that was drawn before, so that ties occur."""
-    import mpmath
-
+    mp = context()
     if pool and rng.random() < 0.2:
         value = rng.choice(pool)
     else:
-        value = mpmath.mpf(rng.choice((0, 0, 1, -1, 2, -0.5, rng.gauss(0, 1), rng.gauss(0, 1), rng.gauss(0, 40),
+        value = mp.mpf(rng.choice((0, 0, 1, -1, 2, -0.5, rng.gauss(0, 1), rng.gauss(0, 1), rng.gauss(0, 40),
                                        rng.gauss(0, 1e-6), rng.uniform(-200, 200))))
         pool.append(value)
     if sign in ("positive", "nonnegative"):
         value = abs(value)
     elif sign == "nonpositive":
         value = -abs(value)
-    return mpmath.mpf(1) / 3 if value == 0 and sign in ("positive", "nonzero") else value
+    return mp.mpf(1) / 3 if value == 0 and sign in ("positive", "nonzero") else value
 
 
 def _solve(law: Law, sample: dict[str, Value]) -> None:
@@ -142,6 +148,25 @@ def _in_the_loop(evaluate: RealEvaluator) -> RealEvaluator:
     return total
 
 
+class _LongLists(RealEvaluator):
+    """The same on a prefix that does not fill its lists: they are longer than the stream, the place spoken of is the
+    last one where it may be any, and an empty place reads 0, as in the loop."""
+
+    def __init__(self, evaluate: RealEvaluator) -> None:
+        super().__init__(evaluate.lookup, evaluate.length)
+
+    def _sampled(self, monoid: str) -> str:
+        return monoid.replace(ANY, str(self.length + LONGER))
+
+    def _part(self, e: Part) -> Value:
+        value = self(e.body)
+        place = -1 if e.axes == (ANY,) else e.axes[0] if e.axes else 0
+        if isinstance(place, int) and place >= len(value.parts[e.part]):
+            raise Undefined("no such place")
+        empty = e.part == VALUE and INDEX in value.parts and value.parts[INDEX][place] == NOWHERE
+        return self.mp.mpf(0) if empty else value.parts[e.part][place]
+
+
 def conditions_hold(law: Law, evaluate: RealEvaluator) -> bool:
     """Whether the sampled values meet all conditions."""
     try:
@@ -171,7 +196,7 @@ def law_holds(law: Law, evaluate: RealEvaluator) -> bool:
     """Whether the sampled values obey the law, its conditions aside."""
     if isinstance(law, Fact):
         try:
-            return condition_holds(law.conclusion, evaluate)
+            return all(condition_holds(law.conclusion, e) for e in (evaluate, _LongLists(evaluate)))
         except Undefined:
             return True  # the conclusion speaks of a value that does not exist
     left, right = _defined(law.left, evaluate), _defined(law.right, evaluate)
@@ -183,11 +208,13 @@ def law_holds(law: Law, evaluate: RealEvaluator) -> bool:
 
 
 def _close(left: Value, right: Value, tolerance: float, evaluate: RealEvaluator) -> bool:
-    """Within `tolerance` of the largest magnitude in play, the ratio of scales included."""
+    """Within `tolerance` of the largest magnitude in play, or within so many steps of a rounding to integers when it is
+    1 or more (of the magnitude that would say nothing); the ratio of scales included."""
     old, new = (evaluate.lookup(Var(n)) for n in ("old", "new"))
-    ratio = abs(new / old) if old and new is not None else 1
+    ratio = max(abs(new / old), abs(old / new)) if old and new else 1
+    steps = tolerance >= 1
     pairs = zip(evaluate.elements(left), evaluate.elements(right), strict=True)
-    return all(abs(a - b) <= tolerance * (1 + ratio) * max(1, abs(a), abs(b)) for a, b in pairs)
+    return all(abs(a - b) <= tolerance * (1 + ratio) * (1 if steps else max(1, abs(a), abs(b))) for a, b in pairs)
 
 
 def _defined(e: Expr, evaluate: RealEvaluator) -> Value | None:
@@ -198,6 +225,7 @@ def _defined(e: Expr, evaluate: RealEvaluator) -> Value | None:
 
 
 def has_value(law: Law, evaluate: RealEvaluator) -> bool:
-    """Whether any side of a rule, or what a fact speaks of, has a real value."""
-    sides = law.conclusion.args if isinstance(law, Fact) else (law.left, law.right)
-    return any(_defined(e, evaluate) is not None for e in sides)
+    """Whether any side of a rule, or all that a fact speaks of, has a real value."""
+    if isinstance(law, Fact):
+        return all(_defined(e, evaluate) is not None for e in law.conclusion.args)
+    return any(_defined(e, evaluate) is not None for e in (law.left, law.right))

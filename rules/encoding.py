@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from math import isfinite
 from typing import Any
 
 from redfuser.ir import Cast, Const, Expr, Op, Part, Reduce, Size, Tuple, Var, op, select
@@ -38,8 +39,12 @@ def _bigrat(q: Fraction) -> str:
     return f"(bigrat {_bigint(q.numerator)} {_bigint(q.denominator)})"
 
 
+_LARGEST = 2**62
+"""Integers from here on are no literals of the engine: numbers are read from text, powers are left as they are."""
+
+
 def _bigint(n: int) -> str:
-    if -(2**62) < n < 2**62:
+    if abs(n) < _LARGEST:
         return f"(bigint {n})"
     return f'(from-string "{n}")'
 
@@ -54,6 +59,15 @@ LeafOf = Callable[[Expr], "tuple[str, frozenset[str]] | None"]
 
 def _no_leaf(_: Expr) -> None:
     return None
+
+
+_NO_RATIONAL = "="
+"""Begins the leaves of constants that are no rational numbers (=inf, =nan), and no text of an expression: a tensor may
+be called inf."""
+
+
+def _is_rational(value: Any) -> bool:
+    return not isinstance(value, float) or isfinite(value)
 
 
 class Encoder:
@@ -97,8 +111,8 @@ class Encoder:
         raise TypeError(f"{type(e).__name__} {e} has no text in the engine: it should be a leaf")
 
     def _constant(self, value: Any) -> str:
-        if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-            return f'(Leaf "{value}" (set-empty))'
+        if not _is_rational(value):
+            return f'(Leaf "{_NO_RATIONAL}{value}" (set-empty))'
         return number(Fraction(value))
 
     def _reduce(self, e: Reduce) -> str:
@@ -134,9 +148,9 @@ class Encoder:
         return f'(F{len(args)} "{fn}" {" ".join(map(self, args))})'
 
     def _pow(self, base: Expr, power: Expr) -> str:
-        if isinstance(power, Const):
+        if isinstance(power, Const) and _is_rational(power.value):
             k = Fraction(power.value)
-            if k.denominator == 1:
+            if k.denominator == 1 and abs(k) < _LARGEST:
                 return self._integer_power(base, int(k))
             if k == Fraction(1, 2):
                 return f"(Sqrt {self(base)})"
@@ -208,10 +222,6 @@ def _integer(x: Sexp) -> int:
     return int(x[1].strip('"'))
 
 
-_NO_RATIONALS = ("inf", "-inf", "nan")
-"""Constants that the engine has as leaves."""
-
-
 def decode(x: Sexp, leaf: Callable[[str], Expr]) -> Expr:
     """The expression of an engine term, with differences, quotients and negations restored."""
     head, args = x[0], x[1:]
@@ -219,7 +229,8 @@ def decode(x: Sexp, leaf: Callable[[str], Expr]) -> Expr:
         return _number_back(Fraction(_integer(args[0][1]), _integer(args[0][2])))
     if head == "Leaf":
         name = args[0].strip('"')
-        return Const(float(name)) if name in _NO_RATIONALS else leaf(name)
+        constant = name.removeprefix(_NO_RATIONAL)
+        return leaf(name) if constant == name else Const(float(constant))
     if head == "Cnt":
         return Size(STREAM)
     if head == "Pow":

@@ -164,7 +164,8 @@ class Rule:
 
     phase      when the engine applies it: simplify (replaces the left side for good, run to a fixed point), commute,
                rewrite, expand and telescope (one round each per iteration)
-    truth      exact: equal over the reals; approximate: equal up to `tolerance` (relative), used only when asked for
+    truth      exact: equal over the reals; approximate: equal up to `tolerance` (relative below 1, from 1 on in steps
+               of a rounding to integers), used only when asked for
     group      the module the rule lives in: the name under which reports and `allow=` speak of it
     """
 
@@ -245,7 +246,8 @@ def rule(truth: Truth, *, free_of: str = "", varying: str = "", where: Where = (
     Parameters
     ----------
     truth
-        "exact" (equal over the reals) or "approximate" (equal up to the relative `tolerance`).
+        "exact" (equal over the reals) or "approximate" (equal up to the `tolerance`: relative to the values, or in
+        steps of a rounding to integers when it is 1 or more).
     free_of, varying
         parameter names, separated by spaces, that are free of the stream axis or carry it.
     where

@@ -15,6 +15,7 @@ import numpy as np
 from redfuser.ir import Expr, Part, Reduce, op, select
 from redfuser.ir.monoids import INDEX, VALUE
 from redfuser.rules.language import (
+    ANY,
     STREAM,
     Best,
     Condition,
@@ -129,17 +130,21 @@ def value_of_argmax_of_multiple(a: Expr, f: Expr) -> tuple[Expr, Expr]:
 
 
 def _signs(word: str, largest: bool) -> Iterator[Fact]:
-    """A sign that all elements have is that of the best ones."""
-    for condition in (positive, nonnegative, nonpositive):
-        yield _sign(word, largest, condition)
+    """A sign that all elements have is that of the best ones. A place that is still empty reads 0, so that only the
+    first one, which no element leaves empty, is known to be positive."""
+    for condition in (nonnegative, nonpositive):
+        yield _sign(f"{condition.__name__}-{word}", largest, condition, (ANY,))
+    yield _sign(f"positive-{word}", largest, positive, (0,))
+    yield _sign(f"positive-{word}-single", largest, positive, ())
 
 
-def _sign(word: str, largest: bool, condition: Callable[[Any], Condition]) -> Fact:
+def _sign(name: str, largest: bool, condition: Callable[[Any], Condition], place: tuple[int | str, ...]) -> Fact:
     def sign(a: Expr) -> Condition:
-        return condition(part(VALUE, Best(a, largest=largest)))
+        return condition(Part(VALUE, place, Best(a, largest=largest)))
 
-    sign.__doc__ = f"the {word} of {condition.__name__} elements are {condition.__name__}"
-    return fact(where=[condition("a")], name=f"{condition.__name__}-{word}")(sign)
+    which = "best" if place == (ANY,) else "very best"
+    sign.__doc__ = f"the {which} of {condition.__name__} elements is {condition.__name__} ({name})"
+    return fact(where=[condition("a")], name=name)(sign)
 
 
 RULES: tuple[Rule | Fact, ...] = (

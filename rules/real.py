@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial, reduce
+from functools import lru_cache, partial, reduce
 from itertools import repeat
 from typing import Any
 
@@ -34,15 +34,24 @@ class Undefined(ArithmeticError):
     computed in time: exponentials of huge numbers."""
 
 
-_ONE_AT_A_TIME = threading.RLock()
+_local = threading.local()
+
+
+def context() -> Any:
+    """The mpmath context of this thread, which is ours alone: neither other threads nor the caller's own settings of
+    mpmath change its precision, and it changes nothing of theirs. All numbers must come from it."""
+    found = getattr(_local, "context", None)
+    if found is None:
+        import mpmath
+
+        found = _local.context = mpmath.MPContext()
+    return found
 
 
 @contextmanager
 def precision(digits: int) -> Iterator[None]:
-    """Arithmetic of mpmath with this many digits. Its precision belongs to the process, so threads take turns."""
-    import mpmath
-
-    with _ONE_AT_A_TIME, mpmath.workdps(digits):
+    """Arithmetic of `context()` with this many digits."""
+    with context().workdps(digits):
         yield
 
 
@@ -50,13 +59,7 @@ LARGEST_EXPONENT = 10**5
 LARGEST_ANGLE = 10**9
 
 
-def _context() -> Any:
-    import mpmath
-
-    return mpmath.mp
-
-
-@cache
+@lru_cache(maxsize=32)
 def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
     def sub(a: Any, b: Any) -> Any:
         found = a - b
@@ -84,7 +87,7 @@ def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
         return mp.sqrt(a)
 
     def power(a: Any, b: Any) -> Any:
-        if (a == 0 and b < 0) or (a < 0 and b != int(b)):
+        if (a == 0 and b < 0) or (a < 0 and not mp.isint(b)):
             raise Undefined("power")
         return a**b
 
@@ -111,7 +114,7 @@ def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
     }
 
 
-@cache
+@lru_cache(maxsize=32)
 def _without_rounding(mp: Any) -> Mapping[str, Callable[..., Any]]:
     return {**_scalar_ops(mp), "rint": lambda a: a}
 
@@ -127,7 +130,7 @@ class RealEvaluator:
 
     def __init__(self, lookup: Callable[[Expr], Value | None], length: int, rounding: bool = True,
                  start: int = 0) -> None:
-        self.mp = _context()
+        self.mp = context()
         self.ops = self.operations(rounding)
         self.rounding = rounding
         self.lookup = lookup
@@ -209,6 +212,8 @@ class RealEvaluator:
         """A part of a value. Axes do not exist here: a place of a list is as good as any other."""
         places = self(e.body).parts[e.part]
         place = e.axes[0] if e.axes else 0
+        if isinstance(place, int) and place >= len(places):
+            raise Undefined("no such place")
         return places[place if isinstance(place, int) else self.length // 2 % len(places)]
 
     def elements(self, value: Value) -> tuple[Any, ...]:
@@ -283,7 +288,7 @@ class Elements:
 
 def difference(a: Value, b: Value) -> Any:
     """Largest |a - b| relative to 1 + |a| + |b|, over the elements."""
-    mp = _context()
+    mp = context()
     worst = mp.mpf(0)
     if isinstance(a, Parts):
         return max(difference(a.parts[p], b.parts[p]) for p in a.parts)

@@ -19,6 +19,7 @@ from redfuser.derivation.parts import gathered, share_extremes, spread
 from redfuser.derivation.skeleton import Skeleton, Stage, kept_axes, maximal_free, reads_state, reductions_in
 from redfuser.derivation.taste import Taste
 from redfuser.ir import Expr, Load, New, Old, Op, Reduce, Ref, free_axes, refs, substitute, walk
+from redfuser.ir.names import free_name, numbered
 from redfuser.rules.language import STREAM
 
 ACCUMULATOR = "acc "
@@ -260,7 +261,7 @@ def _choose(scope: Scope, model: Model, stage: Stage, search: Search) -> bool:
         else:
             search.steps.append(scope.saturate(step, search.limits, _Steady(scope, goal)))
         step.reached = step.iterations
-        overgrown = step.outcome == "limit" and search.replay is None
+        overgrown = step.outcome in ("limit", "time") and search.replay is None
         cost = AccumulatorCost(partial(leaf_price, search.taste), search.taste)
         _, form = scope.extract([goal], cost)[0]
     if any(model.named(x.body) is None for x in reductions_in(form)):
@@ -373,10 +374,7 @@ def name_dependencies(scope: Scope, model: Model, stage: str, body: Expr) -> Exp
 def _fresh_name(model: Model) -> str:
     taken = {*model.skeleton.results, *model.dependencies, *model.skeleton.producers,
              *(t.name for t in model.skeleton.cascade.tensors)}
-    k = 1
-    while f"d{k}" in taken:
-        k += 1
-    return f"d{k}"
+    return free_name(numbered("d"), taken)
 
 
 def _look_into(model: Model) -> None:

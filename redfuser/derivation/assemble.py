@@ -13,8 +13,8 @@ from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade, check_f
 from redfuser.derivation.parts import projected
 from redfuser.derivation.passes import Plan
 from redfuser.derivation.simplify import cancel_exponentials, collapse
-from redfuser.frontend.naming import unique_name
 from redfuser.ir import Cascade, Const, Expr, Let, Load, New, Old, Ref, Size, names_read, refs, rewrite, walk
+from redfuser.ir.names import counted, free_name, numbered, unique_name
 from redfuser.ir.ops import label
 from redfuser.rules.language import STREAM
 
@@ -37,10 +37,11 @@ def assemble(model: Model, plan: Plan, cascade: Cascade, *, lean: bool = False) 
     needed = needed_results(cascade)
     wanted = [r.name for r in cascade.reductions if r.name in needed or not lean]
     if lean:
-        for name in wanted:
-            model.results[name] = cancel_exponentials(_written_out(model, model.results[name]))
-        for name, e in list(model.dependencies.items()):  # e^-max x is infinite while all elements are masked
-            model.dependencies[name] = cancel_exponentials(_written_out(model, e))
+        known: dict[str, Expr] = {}
+        whole = {name: _written_out(model, model.definition(name), known) for name in (*wanted, *model.dependencies)}
+        model.results |= {name: cancel_exponentials(whole[name]) for name in wanted}
+        # e^-max x is infinite while all elements are masked
+        model.dependencies |= {name: cancel_exponentials(whole[name]) for name in model.dependencies}
     shown = frozenset[str]().union(*(refs(o.expr) for o in cascade.outs)) & set(model.results) - set(wanted)
     live = _Reachable(model, plan, wanted, sorted(shown))
     names = _choose_names(model, plan, live)
@@ -68,13 +69,15 @@ def assemble(model: Model, plan: Plan, cascade: Cascade, *, lean: bool = False) 
     return fused
 
 
-def _written_out(model: Model, e: Expr) -> Expr:
-    """`e` over accumulators alone."""
+def _written_out(model: Model, e: Expr, known: dict[str, Expr]) -> Expr:
+    """`e` over accumulators alone. `known`: the results and dependencies written out so far."""
 
     def definition(x: Expr) -> Expr | None:
         if not isinstance(x, Ref) or x.name not in (*model.results, *model.dependencies):
             return None
-        return _written_out(model, model.definition(x.name))
+        if x.name not in known:
+            known[x.name] = _written_out(model, model.definition(x.name), known)
+        return known[x.name]
 
     return rewrite(e, definition)
 
@@ -93,25 +96,29 @@ class _Reachable:
         self.named: set[str] = set()
         self.lengths: set[int] = set()
         self._sweep_of = {k: s.index for s in plan.sweeps for k in s.accumulators}
+        self._visited: set[Expr] = set()
+        self._depths: dict[str, int] = {}
         for name in wanted:
             self._visit(model.results[name])
         for name in (*shown, *sorted(self._final_reads())):
             self._name(name)
         order = [*model.results, *model.dependencies]
-        self.ordered = sorted(self.named, key=lambda n: self._depth(n, order))
+        self.ordered = sorted(self.named, key=lambda n: (self._depth(n), order.index(n)))
 
     def _final_reads(self) -> set[str]:
         """Results that units read at other axes than their own."""
         return {n for e in self.model.skeleton.units.values() for n in refs(e) if n in self.model.results}
 
-    def _depth(self, name: str, order: list[str]) -> tuple[int, int]:
-        def depth(n: str) -> int:
-            inner = {m for m in mentioned(self.model.definition(n)) if not m.startswith(ACCUMULATOR)}
-            return 1 + max(map(depth, inner), default=0)
-
-        return depth(name), order.index(name)
+    def _depth(self, name: str) -> int:
+        if name not in self._depths:
+            inner = {m for m in mentioned(self.model.definition(name)) if not m.startswith(ACCUMULATOR)}
+            self._depths[name] = 1 + max(map(self._depth, inner), default=0)
+        return self._depths[name]
 
     def _visit(self, e: Expr) -> None:
+        if e in self._visited:
+            return
+        self._visited.add(e)
         if LENGTH in walk(e):
             self.lengths.add(0)
         for name in sorted(mentioned(e)):
@@ -182,13 +189,9 @@ def _free_name(model: Model, k: str, taken: set[str]) -> str:
     """A readable name: sum_w for the sum of an input w, else the stage's name with a number."""
     a = model.accumulators[k]
     unit = model.skeleton.units.get(a.body.tensor) if isinstance(a.body, Load) else None
-    monoid = label(a.monoid).replace(":", "")
-    stem = f"{monoid}_{unit.tensor}" if isinstance(unit, Load) else f"{a.stage}_1"
-    name, j = stem, 1
-    while name in taken:
-        j += 1
-        name = f"{stem.removesuffix('_1')}_{j}"
-    return name
+    if isinstance(unit, Load):
+        return free_name(counted(f"{label(a.monoid).replace(':', '')}_{unit.tensor}"), taken)
+    return free_name(numbered(f"{a.stage}_"), taken)
 
 
 class _Builder:
@@ -197,6 +200,7 @@ class _Builder:
     def __init__(self, model: Model, names: Names) -> None:
         self.model = model
         self.names = names
+        self._written: dict[tuple[str, bool], Expr] = {}
 
     def expression(self, e: Expr, epilogue: bool = False) -> Expr:
         """An expression over accumulators and dependencies. In the epilogue, quotients are read raw: inline them."""
@@ -209,12 +213,19 @@ class _Builder:
             if x.name.startswith(ACCUMULATOR):
                 return Ref(self.names.accumulators[x.name], x.axes)
             if x.name in self.names.values:
-                return self.expression(self.model.results[x.name])
+                return self._definition(x.name, epilogue=False)
             if epilogue or x.name in self.names.inlined:
-                return self.expression(self.model.definition(x.name), epilogue)
+                return self._definition(x.name, epilogue)
             return None
 
         return self._concrete(projected(rewrite(e, final)))
+
+    def _definition(self, name: str, epilogue: bool) -> Expr:
+        """What a result or a dependency is, made once: many may read it."""
+        key = name, epilogue
+        if key not in self._written:
+            self._written[key] = self.expression(self.model.definition(name), epilogue)
+        return self._written[key]
 
     def _concrete(self, e: Expr) -> Expr:
         """Units put back, and the results they read at other axes renamed."""

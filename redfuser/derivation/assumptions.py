@@ -55,7 +55,8 @@ class Knowledge:
 def knowledge(skeleton: Skeleton) -> Knowledge:
     """What the assumptions of a cascade say of its skeleton."""
     conditions = skeleton.cascade.assumptions
-    if not conditions and not any(map(_is_extreme, _subterms(skeleton))):
+    bounded = any(t.dtype.startswith("uint") for t in skeleton.cascade.tensors)
+    if not conditions and not bounded and not any(map(_is_extreme, _subterms(skeleton))):
         return Knowledge()
     intervals = known_intervals(skeleton)
     seen = set(_subterms(skeleton))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.derivation.domain import MOST_DRAWS
+from redfuser.derivation.domain import INTEGERS, MOST_DRAWS
 from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.ir import MONOIDS, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, find_parts
 from redfuser.ir.ops import OPS
@@ -22,8 +22,6 @@ from redfuser.rules.real import Undefined
 Array = np.ndarray[Any, Any]
 CONTRACTED = 3
 """Elements of an axis that a unit contracts."""
-INTEGERS = 10.0
-"""Integers are drawn this much wider than reals, to be different."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +158,14 @@ class BatchSampler:
                                for k, v in streams.values.items()}, streams.length)
         return streams
 
+    def allowed(self, streams: Streams) -> Array:
+        """Which streams meet the assumptions on elements: [streams]."""
+        evaluate = BatchEvaluator(streams, {})
+        good = np.ones(len(next(iter(streams.values.values()))), bool)
+        for c in self.domain.elements:
+            good &= evaluate.elements(c).all(axis=1)
+        return good
+
     def admits(self, streams: Streams, fixed: Mapping[str, Any]) -> Array:
         """Which streams meet all assumptions, those on results of the finished row included: [streams]."""
         domain = self.domain
@@ -185,8 +191,9 @@ class BatchSampler:
     def _drawn(self, e: Expr, draw: _Draw, memo: dict[Expr, Array]) -> Any:
         if isinstance(e, Load):
             value = self._load(self.dtypes.get(e.tensor, "float64"), draw)
-            free = not self.domain.elements or value.dtype.kind == "b"
-            return value if free else self.domain.moved(e, value, lambda: self.rng.random(draw.shape))
+            if value.dtype.kind == "b":
+                return value
+            return self.domain.moved(e, value, lambda: self.rng.random(draw.shape))
         if isinstance(e, Size):
             return np.full(draw.shape, float(self.rng.integers(1, 9)))
         if isinstance(e, Idx):
@@ -207,7 +214,12 @@ class BatchSampler:
         value = middle + draw.spread * self.rng.standard_normal(draw.shape)
         if not self.signed:
             value = np.abs(value) + 0.05
-        return np.asarray(value if dtype.startswith(("float", "bfloat")) else np.rint(INTEGERS * value))
+        if dtype.startswith(("float", "bfloat")):
+            return np.asarray(value)
+        whole = np.rint(INTEGERS * value)
+        if dtype.startswith("uint"):
+            whole = np.abs(np.rint(2 * INTEGERS * value))  # folded, it is as wide as the others
+        return np.asarray(whole if self.signed else np.maximum(whole, 1))
 
 
 @dataclass(frozen=True)

@@ -8,23 +8,21 @@ in 50-digit arithmetic (Schwartz-Zippel style: a wrong correction fails with pro
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate
 from typing import Any
 
+from redfuser.derivation.followed import HardForm, Skeletal
 from redfuser.derivation.fusion import NOTHING, Accumulator, FusedCascade
 from redfuser.derivation.hard import Ieee, agrees, hard_streams, has_conditions
-from redfuser.derivation.parts import occupied
 from redfuser.derivation.sample import Sampler, Stream, evaluate_results
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.steer import Steering
-from redfuser.ir import MONOIDS, Expr, New, Old, Part, Ref, find_parts, refs, walk
-from redfuser.ir.ops import PIVOT
-from redfuser.rules.real import Parts, RealEvaluator, Undefined, by_table, difference, precision
+from redfuser.ir import Const, Load, Op, Part, Ref, refs, walk
+from redfuser.rules.real import Parts, RealEvaluator, Undefined, context, difference, precision
 
 SEED = 0
 DIGITS = 50
@@ -36,6 +34,7 @@ a sum would hardly ever be negative, and a law that holds for positive factors o
 TRIALS = len(SIGNS)
 MOST_TRIALS = 24
 """Streams drawn before giving up to find `TRIALS` on which everything is defined."""
+_ORDINARY = "on a random stream, on which every definition has a value,"
 SEGMENTS = ((2, 1, 3), (3, 2, 3), (5, 4, 6))
 """Elements per segment of the random stream; longer ones where shorter ones leave something undefined."""
 
@@ -74,144 +73,6 @@ class Certificate:
         return prove(self.fused, self)
 
 
-class Skeletal:
-    """A fused cascade in skeleton form: scalar equations over units."""
-
-    def __init__(self, fused: FusedCascade) -> None:
-        state = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies}
-        self.fused = fused
-        self.skeleton = Skeleton(fused.cascade, state, fine=True)
-        convert = self.skeleton.abstract
-        self.bodies = {a.name: convert(a.body) for a in fused.accumulators}
-        monoids = {a.name: a.monoid for a in fused.accumulators}
-        self.dependencies = {d.name: convert(occupied(d.expr, monoids)) for d in fused.dependencies}
-        self.corrections = {name: convert(e) for name, e in fused.corrections}
-        self.epilogue = {name: convert(e) for name, e in fused.epilogue}
-        self.passes = [[a for a in fused.accumulators if a.name in names] for names in fused.passes]
-        self.pivots = frozenset(a.name for a in fused.accumulators if a.monoid == PIVOT)
-        self.zero = RealEvaluator(by_table({}), 1).mp.mpf(0)
-
-    def evaluator(self, lookup: Callable[[Expr], Any], stream: Stream, rounding: bool) -> RealEvaluator:
-        """Evaluates bodies and corrections."""
-        return RealEvaluator(lookup, stream.length, rounding, stream.start)
-
-    def dependency(self, name: str, values: Mapping[str, Any], stream: Stream, rounding: bool) -> Any:
-        """The value of a dependency inside the loop."""
-        return RealEvaluator(stream.lookup(self.newest(values)), stream.length, rounding)(self.dependencies[name])
-
-    def newest(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Values as bodies and corrections read them: a pivot that no element gave reads 0."""
-        if not any(k in values and values[k] == math.inf for k in self.pivots):
-            return values
-        return {k: self.zero if k in self.pivots and v == math.inf else v for k, v in values.items()}
-
-    def definition(self, members: list[Accumulator], stream: Stream, final: Mapping[str, Any],
-                   rounding: bool) -> dict[str, Any]:
-        """Accumulators and dependencies of one pass by their definitions, on a whole (part of a) stream."""
-        values = dict(final)
-        for a in members:
-            self.add_dependencies(values, stream, rounding)
-            evaluator = self.evaluator(stream.lookup(self.newest(values)), stream, rounding)
-            values[a.name] = evaluator.reduce(a.monoid, evaluator(self.bodies[a.name]))
-        self.add_dependencies(values, stream, rounding)
-        return values
-
-    def add_dependencies(self, values: dict[str, Any], stream: Stream, rounding: bool) -> None:
-        """Evaluate the dependencies whose operands are known."""
-        for name, e in self.dependencies.items():
-            if name not in values and refs(e) <= set(values):
-                values[name] = self.dependency(name, values, stream, rounding)
-
-    def merge(self, members: list[Accumulator], parts: list[dict[str, Any]], stream: Stream, final: Mapping[str, Any],
-              rounding: bool, chunk: Stream | None = None) -> dict[str, Any]:
-        """The state of several parts from their states, by the corrections. `chunk`: elements that follow them, reduced
-        at the newest dependencies."""
-        values = dict(final)
-        for a in members:
-            self.add_dependencies(values, stream, rounding)
-            moved = [self._corrected(a, part, values, stream, rounding) for part in parts]
-            if chunk is not None:
-                evaluator = self.evaluator(chunk.lookup(self.newest(values)), chunk, rounding)
-                moved.append(evaluator.reduce(a.monoid, evaluator(self.bodies[a.name])))
-            values[a.name] = self.combine(a.monoid, moved)
-        self.add_dependencies(values, stream, rounding)
-        return values
-
-    def combine(self, monoid: str, values: list[Any]) -> Any:
-        """Partial results in one."""
-        return _combine(monoid, values)
-
-    def _corrected(self, a: Accumulator, old: Mapping[str, Any], new: Mapping[str, Any], stream: Stream,
-                   rounding: bool) -> Any:
-        correction = self.corrections.get(a.name)
-        if correction is None:
-            return old[a.name]
-        units, old, new = stream.lookup(old), Skeletal.newest(self, old), self.newest(new)
-
-        def lookup(e: Expr) -> Any:
-            if isinstance(e, (Old, New)):
-                return (old if isinstance(e, Old) else new)[e.name]
-            return units(e)
-
-        return self.evaluator(lookup, stream, rounding).whole(a.monoid, correction)
-
-
-class HardForm(Skeletal):
-    """The same, with the meaning that every later level gives to what has no real value: see `hard`."""
-
-    def __init__(self, fused: FusedCascade) -> None:
-        super().__init__(fused)
-        self.nothing = {a.name: NOTHING[a.monoid] for a in fused.accumulators if a.monoid in NOTHING}
-        self.plain = {d.name: self.skeleton.abstract(d.expr) for d in fused.dependencies}
-        self.final = frozenset[str]()
-
-    def evaluator(self, lookup: Callable[[Expr], Any], stream: Stream, rounding: bool) -> RealEvaluator:
-        """Like floating point."""
-        return Ieee(lookup, stream.length, rounding, stream.start)
-
-    def dependency(self, name: str, values: Mapping[str, Any], stream: Stream, rounding: bool) -> Any:
-        """Inside the loop, a quotient with divisor 0 reads 0."""
-        read = Skeletal.newest(self, values)
-        return Ieee(stream.lookup(read), stream.length, rounding, loop=True)(self.dependencies[name])
-
-    def newest(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An extreme of nothing alive reads 0, unless it is final."""
-        return super().newest({k: self.zero if v == self.nothing.get(k) and k not in self.final else v
-                               for k, v in values.items()})
-
-    def combine(self, monoid: str, values: list[Any]) -> Any:
-        """Extremes of something undefined are undefined."""
-        return Ieee(by_table({}), len(values)).reduce(monoid, tuple(values)) if monoid in NOTHING else _combine(
-            monoid, values)
-
-    def finished(self, state: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
-        """What later passes read: dependencies are the definition's own."""
-        own = {a.name: state[a.name] for a in self.fused.accumulators if a.name in state}
-        values = dict(Skeletal.newest(self, own))
-        for name, e in self.plain.items():
-            if refs(e) <= values.keys():
-                values[name] = Ieee(stream.lookup(values), stream.length)(e)
-        self.final = frozenset(values)
-        return values
-
-    def results(self, values: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
-        """The results from the final state."""
-        monoids = {s.name: s.monoid for s in self.skeleton.stages}
-        found: dict[str, Any] = {}
-        for name, e in self.epilogue.items():
-            found[name] = Ieee(stream.lookup({**found, **values}), stream.length).whole(monoids.get(name, "sum"), e)
-        return found
-
-
-def _combine(monoid: str, values: list[Any]) -> Any:
-    if monoid == PIVOT:
-        return min(values, key=abs)
-    parts = find_parts(monoid)
-    if parts is not None:
-        return RealEvaluator(by_table({}), 1).combine_parts(parts, values)
-    return reduce(RealEvaluator(by_table({}), 1).ops[MONOIDS[monoid].combine], values)
-
-
 def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> Certificate:
     """Check a fused cascade at random points in high precision.
 
@@ -228,23 +89,20 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> 
     done = 0
     with precision(DIGITS):
         for trial in range(MOST_TRIALS):
-            try:
-                segments = SEGMENTS[trial * len(SEGMENTS) // MOST_TRIALS]
-                signed = trial < TRIALS or trial % 2 == 0
-                sampler = Sampler(form.skeleton, rng, signed, signs=SIGNS[trial % len(SIGNS)])
-                name, problem = _trial(form, sampler, segments, rounding, steering if trial % 3 else None)
-            except Undefined:
-                continue
+            segments = SEGMENTS[trial * len(SEGMENTS) // MOST_TRIALS]
+            sampler = Sampler(form.skeleton, rng, trial < TRIALS or trial % 2 == 0, signs=SIGNS[trial % len(SIGNS)])
+            decided, name, problem = _tried(form, sampler, segments, rounding, steering if trial % 3 else None)
             if problem:
                 return _refuted(fused, method, name, problem)
-            done += 1
+            done += decided
             if done == TRIALS:
                 break
+        if _has_domains(fused):
+            _, name, problem = _tried(form, Negative(form.skeleton, rng, False), SEGMENTS[0], rounding, None)
+            if problem:
+                return _refuted(fused, method, name, problem)
         if rounding and has_conditions(fused):
-            try:
-                name, problem = _hard_trial(HardForm(fused), SEGMENTS[0], rng)
-            except Undefined:  # no stream meets the assumptions
-                name = problem = ""
+            name, problem = _hard_trial(HardForm(fused), SEGMENTS[0], rng)
             if problem:
                 return _refuted(fused, method, name, problem)
     if done < TRIALS:
@@ -267,17 +125,73 @@ def _steps(fused: FusedCascade) -> tuple[str, ...]:
     return (*lines, *(f"{name}: the epilogue equals the original reduction" for name, _ in fused.epilogue))
 
 
-def _trial(form: Skeletal, sampler: Sampler, segments: tuple[int, ...], rounding: bool,
-           steering: Steering | None) -> tuple[str, str]:
-    """One random stream, with selections that select about half of it. Returns the result or accumulator that is wrong
-    and how, twice "" when none is."""
-    total = sum(segments)
+class Negative(Sampler):
+    """Draws inputs that are all negative: a product of two of them is in the domain of a logarithm, they are not."""
+
+    def units(self, length: int, spread: float = 1.0) -> Stream:
+        """A stream of negative numbers, where the assumptions let them be."""
+        drawn = super().units(length, spread)
+        values = {k: self._mirrored(v) if isinstance(self.skeleton.units[k], Load) else v
+                  for k, v in drawn.values.items()}
+        stream = Stream(values, length)
+        if any(self.domain.violations(stream.lookup({}), length)):
+            raise Undefined("the assumptions do not let them be negative")
+        return stream
+
+    def _mirrored(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(self._mirrored, value))
+        return value if isinstance(value, bool) else -abs(value)
+
+
+def _has_domains(fused: FusedCascade) -> bool:
+    """Whether logarithms, roots or powers with computed exponents are taken."""
+    found = (*(a.body for a in fused.accumulators), *(d.expr for d in fused.dependencies),
+             *(e for _, e in fused.epilogue))
+    return any(isinstance(x, Op) and (x.fn in ("log", "log2", "sqrt") or (x.fn == "pow" and not isinstance(
+        x.args[1], Const))) for e in found for x in walk(e))
+
+
+def _tried(form: Skeletal, sampler: Sampler, segments: tuple[int, ...], rounding: bool,
+           steering: Steering | None) -> tuple[bool, str, str]:
+    """One random stream: whether it decides anything, the result or accumulator that is wrong, and how."""
+    try:
+        stream, expected = _drawn(form, sampler, sum(segments), rounding, steering)
+    except Undefined:
+        return False, "", ""
+    try:
+        return True, *_trial(form, stream, expected, segments, rounding)
+    except Undefined:  # somewhere in the loop alone, which floating point may survive
+        if not rounding:
+            return False, "", ""
+    try:
+        return False, *_compared(HardForm(form.fused), stream, segments, _ORDINARY)
+    except Undefined:
+        return False, "", ""
+
+
+def _drawn(form: Skeletal, sampler: Sampler, total: int, rounding: bool,
+           steering: Steering | None) -> tuple[Stream, dict[str, Any]]:
+    """A random stream, with selections that select about half of it, and the results on it by their definitions.
+
+    Raises
+    ------
+    Undefined
+        when one has no real value, or the assumptions are not met.
+    """
     stream = sampler.units(total, spread=sampler.rng.uniform(0.3, 3.0))
     if steering is not None:
         stream = steering.steered(stream, lambda i: (i > 0 and i % 2 == 0) or i == total - 1, sampler.rng)
     expected = evaluate_results(form.skeleton, stream, rounding=rounding)
     if not form.skeleton.domain.admits(stream.lookup(expected), total):
         raise Undefined("the finished row does not meet the assumptions on results")
+    return stream, expected
+
+
+def _trial(form: Skeletal, stream: Stream, expected: Mapping[str, Any], segments: tuple[int, ...],
+           rounding: bool) -> tuple[str, str]:
+    """One random stream. Returns the result or accumulator that is wrong and how, twice "" when none is."""
+    total = stream.length
     final: dict[str, Any] = {}
     for members in form.passes:
         whole = form.definition(members, stream, final, rounding)
@@ -297,13 +211,12 @@ def _trial(form: Skeletal, sampler: Sampler, segments: tuple[int, ...], rounding
 
 def _check_alive(form: Skeletal, final: Mapping[str, Any]) -> None:
     """A place of a list that a dependency reads must hold something alive: else the definition has no real value."""
-    import mpmath
-
+    mp = context()
     for e in form.dependencies.values():
         for x in walk(e):
             if isinstance(x, Part) and isinstance(x.body, Ref) and x.axes not in ((), (0,)):
                 found = final[x.body.name].parts[x.part]
-                if not mpmath.isfinite(found[x.axes[0] if isinstance(x.axes[0], int) else 0]):
+                if not mp.isfinite(found[x.axes[0] if isinstance(x.axes[0], int) else 0]):
                     raise Undefined("a place that is read is masked")
 
 
@@ -332,20 +245,35 @@ def _merged(form: Skeletal, members: list[Accumulator], stream: Stream, segments
 
 def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -> tuple[str, str]:
     """Streams that are hard for conditions. Returns the result that is wrong and how, twice "" when none is."""
-    for what, stream in hard_streams(Sampler(form.skeleton, rng), segments, rng):
-        expected = _by_definition(form.skeleton, stream)
-        if not form.skeleton.domain.admits(stream.lookup(expected), stream.length):
+    try:
+        streams = list(hard_streams(Sampler(form.skeleton, rng), segments, rng))
+    except Undefined:  # none meets the assumptions
+        return "", ""
+    for what, stream in streams:
+        try:
+            name, problem = _compared(form, stream, segments, f"with {what}")
+        except Undefined:  # an operation of which floating point says nothing either
             continue
-        form.final = frozenset()
-        final: dict[str, Any] = {}
-        for members in form.passes:
-            final = form.finished(next(_merged(form, members, stream, segments, final, True)), stream)
-        found = form.results(final, stream)
-        nothing_alive = any(final.get(k) == v for k, v in form.nothing.items())
-        other = _by_definition(form.skeleton, stream, stated=True) if nothing_alive else expected
-        for name, value in expected.items():
-            if name in found and not any(agrees(found[name], x, EXACT) for x in (value, other[name])):
-                return name, f"with {what} it is {found[name]} where the definition gives {value}"
+        if problem:
+            return name, problem
+    return "", ""
+
+
+def _compared(form: HardForm, stream: Stream, segments: tuple[int, ...], where: str) -> tuple[str, str]:
+    """The results of a stream in parts, followed like floating point, beside the definition's."""
+    expected = _by_definition(form.skeleton, stream)
+    if not form.skeleton.domain.admits(stream.lookup(expected), stream.length):
+        return "", ""
+    form.final = frozenset()
+    final: dict[str, Any] = {}
+    for members in form.passes:
+        final = form.finished(next(_merged(form, members, stream, segments, final, True)), stream)
+    found = form.results(final, stream)
+    nothing_alive = any(final.get(k) == v for k, v in form.nothing.items())
+    other = _by_definition(form.skeleton, stream, stated=True) if nothing_alive else expected
+    for name, value in expected.items():
+        if name in found and not any(agrees(found[name], x, EXACT) for x in (value, other[name])):
+            return name, f"{where} it is {found[name]} where the definition gives {value}"
     return "", ""
 
 

@@ -184,8 +184,15 @@ def derive_with(cascade: Cascade, settings: Settings) -> Derivation:
     while True:
         fused, plan = _fuse(cascade, settings, steps)
         certificate = certify(fused, rounding=not _approximate(settings.rules, steps))
-        if not certificate.refuted:
+        if certificate.valid:
             break
+        if not certificate.refuted:  # an undecided answer is no certificate
+            if settings.taste.separate:
+                break
+            settings = replace(settings, pivot=False, taste=replace(settings.taste, separate=True))
+            why = f"no form in fewer passes could be checked: {certificate.steps[0]}"
+            steps.clear()
+            continue
         late = tuple((n, certificate.steps[0]) for n in certificate.wrong if n not in dict(settings.late))
         _check_own(settings.rules)
         if late:
@@ -279,19 +286,22 @@ def _check_own(rules: RuleSet) -> None:
     for law in rules:
         check = None if law in known else check_rule(law)
         if check is not None and not check.ok:
-            raise RuleError(f"the rule {law.name} ({law.law}) is wrong: its sides differ at {check.counterexample}")
+            found = "its sides differ at" if check.counterexample else "no sample was found on which it has a value"
+            raise RuleError(f"the rule {law.name} ({law.law}) is wrong: {found} {check.counterexample or ''}".rstrip())
 
 
 def dependent_stages(cascade: Cascade) -> int:
     """Length of the longest chain of reductions in which each reads the one before: passes without any fusion."""
-    producers = {p.name: p.expr for p in cascade.producers}
     bodies = {r.name: r.body for r in cascade.reductions}
+    definitions = bodies | {p.name: p.expr for p in cascade.producers}
+    known: dict[str, int] = {}
 
-    def depth(names: Iterable[str]) -> int:
-        return max((depth(refs(producers[n])) if n in producers else 1 + depth(refs(bodies[n])) for n in names),
-                   default=0)
+    def depth(name: str) -> int:
+        if name not in known:
+            known[name] = (name in bodies) + max(map(depth, refs(definitions[name])), default=0)
+        return known[name]
 
-    return depth(bodies)
+    return max(map(depth, bodies), default=0)
 
 
 def _verdict(fused: FusedCascade, plan: Plan) -> Verdict:

@@ -48,8 +48,9 @@ class Limits:
 class Step:
     """One line of the timeline: a saturation, how it ended, and what it cost.
 
-    `reached`: the iteration that found what was finally extracted, 0 when nothing came of it; `matched`: laws that
-    matched anything; `reconsidered`: the stage whose accumulators were chosen again.
+    `outcome`: "saturated", "limit" (of nodes or iterations), "time" (on a faster machine it would have gone on), or the
+    word of the caller; `reached`: the iteration that found what was finally extracted, 0 when nothing came of it;
+    `matched`: laws that matched anything; `reconsidered`: the stage whose accumulators were chosen again.
     """
 
     name: str
@@ -194,6 +195,7 @@ class Scope:
             if step.nodes * growth * max(growth / growing, 1) > RUNAWAY * limits.nodes or step.nodes > limits.nodes:
                 break
             if time.perf_counter() - start > limits.seconds:
+                step.outcome = "time"
                 break
         step.milliseconds += (time.perf_counter() - start) * 1e3
         return step

@@ -12,6 +12,7 @@ neutral and decided before any arithmetic.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from redfuser.errors import CheckError
 from redfuser.ir import MONOIDS, Cascade, Const, Expr, Let, New, Node, Old, Ref, names_read, node, refs, walk
@@ -78,16 +79,25 @@ class FusedCascade(Node):
 
     def level(self, name: str) -> int:
         """0 for an accumulator whose body reads no accumulator, else one more than the deepest it reads."""
-        deps = {d.name: d.expr for d in self.dependencies}
-        accs = {a.name: a.body for a in self.accumulators}
-        producers = {p.name: p.expr for p in self.cascade.producers}
+        return self._levels[name]
 
-        def depth(names: frozenset[str]) -> int:
-            return max((1 + depth(refs(accs[n])) if n in accs
-                        else depth(refs(deps[n])) if n in deps
-                        else depth(refs(producers[n])) if n in producers else 0 for n in names), default=0)
+    @cached_property
+    def _levels(self) -> Mapping[str, int]:
+        """The level of every name that the loop reads."""
+        accumulators = {a.name: a.body for a in self.accumulators}
+        definitions = {p.name: p.expr for p in self.cascade.producers}
+        definitions |= {d.name: d.expr for d in self.dependencies} | accumulators
+        found: dict[str, int] = {}
 
-        return depth(refs(accs[name])) if name in accs else depth(refs(deps[name]))
+        def level(name: str) -> int:
+            if name not in found:
+                read = refs(definitions[name]) & definitions.keys()
+                found[name] = max((level(n) + (n in accumulators) for n in read), default=0)
+            return found[name]
+
+        for name in definitions:
+            level(name)
+        return found
 
     def __str__(self) -> str:
         lines = [f"fusion {self.cascade.name} over {self.cascade.axis}"]

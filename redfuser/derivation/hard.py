@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from redfuser.derivation.fusion import NOTHING, FusedCascade
@@ -18,7 +18,7 @@ from redfuser.derivation.sample import Sampler, Stream
 from redfuser.derivation.steer import Steering
 from redfuser.ir import Op, walk
 from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
-from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEvaluator
+from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEvaluator, context
 
 FEW = (-1, 1, 2, 3)
 """Few numbers make ties."""
@@ -48,7 +48,7 @@ class Ieee(RealEvaluator):
         return super().reduce(monoid, value)
 
 
-@cache
+@lru_cache(maxsize=64)
 def _ieee(mp: Any, loop: bool) -> Mapping[str, Callable[..., Any]]:
     nan, inf = mp.nan, mp.inf
 
@@ -61,9 +61,27 @@ def _ieee(mp: Any, loop: bool) -> Mapping[str, Callable[..., Any]]:
         return -inf if a == 0 else nan if a < 0 or mp.isnan(a) else mp.log(a)
 
     def power(a: Any, b: Any) -> Any:
+        if b == 0 or a == 1:
+            return mp.mpf(1)
+        if mp.isinf(b) and not mp.isnan(a):
+            size = abs(a)
+            return mp.mpf(1) if size == 1 else inf if (size > 1) == (b > 0) else mp.mpf(0)
         if a == 0 and b < 0:
             return inf
-        return nan if a < 0 and b != int(b) else a**b
+        return nan if a < 0 and not mp.isint(b) else a**b
+
+    def floored(a: Any, b: Any) -> Any:
+        if mp.isinf(b) and mp.isfinite(a):
+            return mp.mpf(-1 if mp.sign(a) * b < 0 else 0)
+        quotient = div(a, b)
+        return mp.floor(quotient) if mp.isfinite(quotient) else quotient
+
+    def remainder(a: Any, b: Any) -> Any:
+        if mp.isnan(b) or not mp.isfinite(a) or (b == 0 and not loop):
+            return nan
+        if mp.isinf(b):
+            return b if mp.sign(a) * b < 0 else a
+        return a - b * floored(a, b)
 
     def extreme(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         return lambda a, b: nan if mp.isnan(a) or mp.isnan(b) else f(a, b)
@@ -84,7 +102,7 @@ def _ieee(mp: Any, loop: bool) -> Mapping[str, Callable[..., Any]]:
         "expm1": bounded(mp.expm1, most, lambda a: grows(a) - (a < 0)),
         "tanh": bounded(mp.tanh, most, mp.sign),
         "sin": bounded(mp.sin, LARGEST_ANGLE, lambda _: nan), "cos": bounded(mp.cos, LARGEST_ANGLE, lambda _: nan),
-        "sign": lambda a: a if mp.isnan(a) else mp.sign(a),
+        "sign": lambda a: a if mp.isnan(a) else mp.sign(a), "idiv": floored, "imod": remainder,
     }
 
 
@@ -107,18 +125,21 @@ def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random
     Undefined
         when no stream meets the assumptions.
     """
-    import mpmath
-
+    mp = context()
     total = sum(segments)
     first = segments[0]
     drawn = sampler.units(total)
     steering = Steering(sampler.skeleton)
+    domain, units = sampler.domain, sampler.skeleton.units
 
     def stream(number: Callable[[int], Any], truth: Callable[[int], bool]) -> Stream:
-        def element(value: Any, i: int) -> Any:
-            return truth(i) if isinstance(value, bool) else mpmath.mpf(number(i))
+        def element(unit: str, value: Any, i: int) -> Any:
+            return truth(i) if isinstance(value, bool) else mp.mpf(domain.inside(units[unit], number(i)))
 
-        plain = {k: tuple(element(v, i) for i, v in enumerate(value)) if isinstance(value, tuple) else value
+        def is_free(unit: str, value: Any) -> bool:
+            return isinstance(value, tuple) and not domain.position(units[unit])
+
+        plain = {k: tuple(element(k, v, i) for i, v in enumerate(value)) if is_free(k, value) else value
                  for k, value in drawn.values.items()}
         return steering.steered(Stream(plain, total), truth, rng)
 
@@ -145,12 +166,11 @@ def _is_empty(value: Parts, place: int) -> bool:
 
 def agrees(found: Any, expected: Any, exact: float) -> bool:
     """Whether a result is what the definition gives: not a finite number exactly where that has none."""
-    import mpmath
-
+    mp = context()
     if isinstance(expected, Parts):
         return all(agrees(a, b, exact) for p in expected.parts
                    for i, (a, b) in enumerate(zip(found.parts[p], expected.parts[p], strict=True))
                    if p == INDEX or not (_is_empty(found, i) and _is_empty(expected, i)))
-    if not mpmath.isfinite(expected):
-        return not mpmath.isfinite(found)
-    return bool(mpmath.isfinite(found) and abs(found - expected) <= exact * (1 + abs(found) + abs(expected)))
+    if not mp.isfinite(expected):
+        return not mp.isfinite(found)
+    return bool(mp.isfinite(found) and abs(found - expected) <= exact * (1 + abs(found) + abs(expected)))

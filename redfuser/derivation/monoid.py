@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from redfuser.errors import LawViolation, ShapeError, TraceError
+from redfuser.errors import ArgumentError, LawViolation, ShapeError, TraceError
 from redfuser.frontend.record import promote
 from redfuser.frontend.reductions import axis_tuple
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
@@ -109,13 +109,16 @@ def monoid(name: str, *, identity: Any, combine: Callable[[Any, Any], Any], part
     LawViolation
         with a counterexample, when `combine` is not associative, `identity` is not neutral, or `commutative` is stated
         and false. Laws are sampled at random numbers in 50-digit and in float64 arithmetic.
+    ArgumentError
+        when `identity` or what `draw` returns are no numbers, or `draw` returns another number of them than of parts.
     TraceError
-        when `combine` does anything that cannot be recorded, or `name` and `parts` are no identifiers.
+        when `combine` does anything that cannot be recorded, `identity` has another number of numbers than there are
+        parts, or `name` and `parts` are no identifiers.
     """
     names = tuple(parts)
     if not all(x.isidentifier() for x in (name, *names)) or len(set(names)) != len(names):
         raise TraceError(f"argument 'name' or 'parts' of monoid {name!r} is no identifier, or a part is named twice")
-    neutral = tuple(float(x) for x in _as_tuple(identity))
+    neutral = _numbers(name, "identity", identity)
     if len(neutral) != len(names):
         raise TraceError(f"argument 'identity' of monoid {name!r} has {len(neutral)} numbers for {len(names)} parts")
     given: list[Any] = [tuple(Var(side(p)) for p in names) for side in (left, right)]
@@ -139,6 +142,14 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
+def _numbers(monoid: str, argument: str, value: Any) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, _as_tuple(value)))
+    except (TypeError, ValueError):
+        raise ArgumentError(f"argument {argument!r} of monoid {monoid!r} gives {value!r}, which is no number and no "
+                            "tuple of numbers") from None
+
+
 def _any_numbers(count: int) -> Draw:
     """Random numbers of both signs and several magnitudes, zero and whole numbers among them."""
     def draw(rng: random.Random) -> tuple[float, ...]:
@@ -155,7 +166,11 @@ def _check_laws(m: PartsMonoid, draw: Draw) -> None:
     rng = random.Random(m.name)
     done = 0
     for _ in range(SAMPLES):
-        values = [tuple(map(float, _as_tuple(draw(rng)))) for _ in range(3)]
+        values = [_numbers(m.label, "draw", draw(rng)) for _ in range(3)]
+        for v in values:
+            if len(v) != len(m.parts):
+                raise ArgumentError(f"argument 'draw' of monoid {m.label!r} gives {len(v)} numbers for {len(m.parts)} "
+                                    "parts")
         for arithmetic in (_Reals(m), _Floats(m)):
             try:
                 with precision(DIGITS):
@@ -207,11 +222,10 @@ class _Reals:
 
     def combine(self, a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
         """Both values in one."""
-        import mpmath
+        from redfuser.rules.real import Parts, RealEvaluator, context
 
-        from redfuser.rules.real import Parts, RealEvaluator
-
-        states = [Parts({p: (mpmath.mpf(x),) for p, x in zip(self.m.parts, v, strict=True)}) for v in (a, b)]
+        mp = context()
+        states = [Parts({p: (mp.mpf(x),) for p, x in zip(self.m.parts, v, strict=True)}) for v in (a, b)]
         found = RealEvaluator(lambda _: None, 1).pair(self.m, *states)
         return tuple(found.parts[p][0] for p in self.m.parts)
 

@@ -25,7 +25,7 @@ from redfuser.derivation.sample import Stream, evaluate_results
 from redfuser.derivation.sensitivity import Sensitivity
 from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.ir import Load
-from redfuser.rules.real import RealEvaluator, Undefined
+from redfuser.rules.real import RealEvaluator, Undefined, context
 
 DIGITS = 100
 NEGLIGIBLE = 1e-40
@@ -194,7 +194,8 @@ class Prefix:
         return drawn.take([int(np.argmax(np.nan_to_num(gaps, nan=-1.0)))])
 
     def _on_arc(self, drawn: Streams, layout: Layout, arc: float) -> Streams:
-        loads = [k for k in drawn.varying() if isinstance(self.question.skeleton.units[k], Load)]
+        units, domain = self.question.skeleton.units, self.sampler.domain
+        loads = [k for k in drawn.varying() if isinstance(units[k], Load) and not domain.whole(units[k])]
         if len(loads) < 2 or self.assumed:
             raise Undefined("a curve needs two values per element")
         angles = arc + np.pi / 2 * (np.arange(self.size) + self.rng.random(self.size)) / self.size
@@ -253,9 +254,8 @@ def exact_stream(streams: Streams) -> Stream:
 
 
 def _exact_number(value: Any) -> Any:
-    import mpmath
-
-    return bool(value) if isinstance(value, (bool, np.bool_)) else mpmath.mpf(float(value))
+    mp = context()
+    return bool(value) if isinstance(value, (bool, np.bool_)) else mp.mpf(float(value))
 
 
 def most_independent(table: Array, count: int) -> tuple[list[int], int]:

@@ -216,7 +216,8 @@ def _report_crossed(model: Model, stage: Stage, crossed: list[str]) -> StageRepo
 
 def _report_late(model: Model, sweep: Sweep, stage: Stage, why: str) -> StageReport:
     """Why a stage waits that could be corrected wherever it has a value."""
-    bodies = [model.accumulators[k].body for k in model.stage_accumulators[stage.name]]
+    own = (k for k in model.stage_accumulators[stage.name] if k in model.accumulators)  # some may have been given up
+    bodies = [model.accumulators[k].body for k in own]
     values = sorted(frozenset[str]().union(*map(mentioned, bodies)) & set(sweep.changing))
     reason = (f"{stage.monoid} of {model.skeleton.readable(stage.body)} can be corrected while {' and '.join(values)} "
               f"changes, but then it is not right everywhere ({why})")

@@ -32,7 +32,6 @@ from typing import Any
 from redfuser.derivation.accumulate import Location, Model
 from redfuser.derivation.sample import Sampler, Stream, evaluate_results
 from redfuser.derivation.skeleton import Skeleton
-from redfuser.frontend.naming import unique_name
 from redfuser.ir import (
     OPS,
     POS_INF,
@@ -55,7 +54,9 @@ from redfuser.ir import (
     substitute,
     walk,
     with_children,
+    written_size,
 )
+from redfuser.ir.names import unique_name
 from redfuser.ir.ops import PIVOT
 from redfuser.rules.real import RealEvaluator, Undefined, precision
 
@@ -120,7 +121,7 @@ def pivot(cascade: Cascade) -> Pivoted | None:
     whole: set[Expr] = set()
     pending = _candidates(cascade)
     largest_first = sorted({d for found in pending.values() for d in found},
-                           key=lambda d: (-sum(1 for _ in walk(d)), str(d)))
+                           key=lambda d: (-written_size(d), str(d)))
     for data in largest_first:
         own = {pair: found[data] for pair, found in pending.items() if data in found}
         shift = _shift(cascade, data, own, taken) if own else None

@@ -17,13 +17,14 @@ A max or min. C must be nondecreasing in the accumulator and map F(x, d_old) to 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from redfuser.derivation.certificate import Certificate, Skeletal
+from redfuser.derivation.certificate import Certificate
+from redfuser.derivation.followed import Skeletal
 from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.ir import Cast, Const, Expr, Load, New, Old, Op, Ref, Size, refs, walk
 from redfuser.rules.language import STREAM
@@ -53,7 +54,8 @@ class Symbols:
         """The symbol of a name: kind "unit", "old", "new"."""
         key = f"{kind} {name}"
         if key not in self.known:
-            assumption = {"positive": True} if name in self.positive else {"real": True}
+            positive = kind != "unit" and name in self.positive  # a unit may be called like an accumulator
+            assumption = {"positive": True} if positive else {"real": True}
             self.known[key] = self.sp.Symbol(key.replace(" ", "_"), **assumption)
         return self.known[key]
 
@@ -283,11 +285,15 @@ class _Prover:
         return f"{a.name}: the correction is a nondecreasing map of elements, so it commutes with {a.monoid}"
 
 
+def positive_names(accumulators: Iterable[Accumulator]) -> frozenset[str]:
+    """Accumulators that are positive whenever anything was seen."""
+    return frozenset(a.name for a in accumulators if a.counts)
+
+
 def prove(fused: FusedCascade, checked: Certificate) -> Certificate:
     """Symbolic certificate of a fused cascade whose random check has passed."""
     form = Skeletal(fused)
-    positive = frozenset(a.name for a in fused.accumulators if a.monoid == "sum" and isinstance(a.body, Const))
-    prover = _Prover(form, Symbols(positive))
+    prover = _Prover(form, Symbols(positive_names(fused.accumulators)))
     steps, open_ = [], []
     end = time.perf_counter() + SECONDS
     for a in fused.accumulators:

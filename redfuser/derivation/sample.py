@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from redfuser.derivation.domain import MOST_DRAWS, mixed
+from redfuser.derivation.domain import INTEGERS, MOST_DRAWS, mixed
 from redfuser.derivation.skeleton import Skeleton
-from redfuser.ir import Cast, Expr, Load, Op, Ref, Size
+from redfuser.ir import Cast, Expr, Idx, Load, Op, Ref, Size
 from redfuser.ir.ops import OPS
 from redfuser.rules.language import STREAM
-from redfuser.rules.real import RealEvaluator, Undefined
+from redfuser.rules.real import RealEvaluator, Undefined, context
 
 FAR = 1.2
 """Distance of the middle from 0, in standard deviations, where its sign is wanted: sums then have that sign too."""
@@ -93,25 +93,30 @@ class Sampler:
             varying = STREAM in self.skeleton.unit(e).axes
             if varying:
                 strata = self.rng.sample(range(length), length)
-                values[name] = tuple(self._value(e, center, spread, (i + self.rng.random()) / length) for i in strata)
+                drawn = tuple(self._value(e, center, spread, (i + self.rng.random()) / length) for i in strata)
+                values[name] = tuple(map(context().mpf, range(length))) if self.domain.position(e) else drawn
             else:
                 values[name] = self._value(e, center, spread, self.rng.random())
         return Stream(values, length)
 
     def _value(self, e: Expr, center: float, spread: float, quantile: float) -> Any:
         """A value of a unit at a quantile of the normal distribution: strata keep elements apart from each other."""
-        import mpmath
-
+        mp = context()
         if self._is_boolean(e):
             return self.rng.random() < 0.5
         if isinstance(e, Size):
-            return mpmath.mpf(self.rng.randint(1, 9))
+            return mp.mpf(self.rng.randint(1, 9))
+        if isinstance(e, Idx):
+            return mp.mpf(self.rng.randrange(6))
         drawn = NormalDist(center, spread).inv_cdf(max(quantile, 1e-9))
         if self.signs and (drawn - center) * center < 0:
             drawn = center + SKEW * (drawn - center)
-        value = mpmath.mpf(drawn)
-        value = value if self.signed else abs(value) + mpmath.mpf("0.05")
-        return self.domain.moved(e, value, lambda: mpmath.mpf(self.rng.random())) if self.domain.elements else value
+        value = mp.mpf(drawn)
+        value = value if self.signed else abs(value) + mp.mpf("0.05")
+        if self.domain.whole(e):
+            value = mp.nint(INTEGERS * value)
+            value = value if self.signed else max(value, mp.mpf(1))
+        return mp.mpf(self.domain.moved(e, value, lambda: mp.mpf(self.rng.random())))
 
     def _is_boolean(self, e: Expr) -> bool:
         if isinstance(e, Load):

@@ -41,6 +41,7 @@ from redfuser.ir import (
     select,
     walk,
 )
+from redfuser.ir.names import counted, free_name
 from redfuser.ir.ops import OPS
 
 
@@ -69,6 +70,7 @@ class _Marking:
         self.stages = {r.name: r for r in self.fused.cascade.reductions}
         self.producers = {p.name: p for p in self.fused.cascade.producers}
         self.axis = self.fused.cascade.axis
+        self._written: dict[Expr, Expr] = {}
 
     def result(self, name: str, e: Expr) -> Expr:
         """The marked epilogue of a result."""
@@ -85,7 +87,7 @@ class _Marking:
         has no value then, as x/x of an infinite x, need not be the one that was kept."""
         if isinstance(e.body if isinstance(e, Part) else e, Ref):
             return e
-        moved = [d for d in dict.fromkeys(self._scales(self._written_out(stage.body))) if self._is_of_row(d)]
+        moved = [d for d in dict.fromkeys(self._scales(self._written_out(stage.body), set())) if self._is_of_row(d)]
         sound: list[Expr] = []
         for d in moved:
             value = self._final(d)
@@ -98,19 +100,22 @@ class _Marking:
         wrong = op("and", op("not", reduce(_both, dict.fromkeys(sound))), _is_finite(e))
         return select(wrong, Const(math.nan), e)
 
-    def _scales(self, e: Expr) -> Iterator[Expr]:
+    def _scales(self, e: Expr, seen: set[Expr]) -> Iterator[Expr]:
         """The largest expressions free of the stream that read results, but for those that are added (what is infinite
-        shows in the sum) and those that only some elements read."""
+        shows in the sum) and those that only some elements read. `seen`: where they were looked for."""
+        if e in seen:
+            return
+        seen.add(e)
         for x in children(e)[:1] if isinstance(e, Op) and e.fn == "select" else children(e):
             if self.axis in free_axes(x):
-                yield from self._scales(x)
+                yield from self._scales(x, seen)
             elif self._mentions(x) and not (isinstance(e, Op) and e.fn in ("add", "sub")):
                 yield x
 
     def _marked(self, stage: Reduction, e: Expr) -> Expr:
         read: dict[Expr, list[Expr]] = {}
         always: list[Expr] = []
-        for q, conditions in self._quotients(self._written_out(stage.body), ()):
+        for q, conditions in self._quotients(self._written_out(stage.body), (), set()):
             if not self._is_of_row(q):
                 return e
             if conditions:
@@ -163,17 +168,24 @@ class _Marking:
         def definition(x: Expr) -> Expr | None:
             if not isinstance(x, Ref) or x.name not in self.producers or not self._mentions(x):
                 return None
-            p = self.producers[x.name]
-            return self._written_out(rename_axes(p.expr, dict(zip(p.axes, x.axes, strict=True))))
+            if x not in self._written:
+                p = self.producers[x.name]
+                self._written[x] = self._written_out(rename_axes(p.expr, dict(zip(p.axes, x.axes, strict=True))))
+            return self._written[x]
 
         return rewrite(e, definition)
 
     def _mentions(self, e: Expr) -> bool:
-        return any(n in self.stages or (n in self.producers and self._mentions(self.producers[n].expr))
-                   for n in refs(e))
+        read = names_read([e], {name: p.expr for name, p in self.producers.items()})
+        return not read.isdisjoint(self.stages)
 
-    def _quotients(self, e: Expr, conditions: tuple[Expr, ...]) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
-        """Quotients by results that are free of the stream, and the conditions under which they are read."""
+    def _quotients(self, e: Expr, conditions: tuple[Expr, ...],
+                   seen: set[tuple[Expr, tuple[Expr, ...]]]) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
+        """Quotients by results that are free of the stream, and the conditions under which they are read. `seen`: where
+        they were looked for."""
+        if (e, conditions) in seen:
+            return
+        seen.add((e, conditions))
         if isinstance(e, (Old, New)) or (isinstance(e, Op) and OPS[e.fn].kind == "compare"):  # false of a NaN
             return
         if self.axis not in free_axes(e):
@@ -181,15 +193,15 @@ class _Marking:
                 yield e, conditions
         elif isinstance(e, Op) and e.fn == "select":
             c, yes, no = e.args
-            yield from self._quotients(c, conditions)
-            yield from self._quotients(yes, (*conditions, c))
-            yield from self._quotients(no, (*conditions, op("not", c)))
+            yield from self._quotients(c, conditions, seen)
+            yield from self._quotients(yes, (*conditions, c), seen)
+            yield from self._quotients(no, (*conditions, op("not", c)), seen)
         elif self._divides(e) and self.axis not in free_axes(e.args[1]):
-            yield from self._quotients(e.args[0], conditions)
+            yield from self._quotients(e.args[0], conditions, seen)
             yield op("div", 1.0, e.args[1]), conditions
         else:
             for x in children(e):
-                yield from self._quotients(x, conditions)
+                yield from self._quotients(x, conditions, seen)
 
     def _divides(self, e: Expr) -> TypeGuard[Op]:
         return isinstance(e, Op) and e.fn == "div" and self._mentions(e.args[1])
@@ -236,10 +248,7 @@ class _Marking:
         taken = {*self.stages, *self.producers, *(t.name for t in self.fused.cascade.tensors),
                  *(a.name for a in (*self.fused.accumulators, *self.added)),
                  *(d.name for d in self.fused.dependencies)}
-        name, k = stem, 1
-        while name in taken:
-            k += 1
-            name = f"{stem}_{k}"
+        name = free_name(counted(stem), taken)
         self.added.append(Accumulator(name, monoid, body, axes))
         return name
 

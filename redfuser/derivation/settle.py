@@ -13,7 +13,7 @@ from redfuser.derivation.combine import affine
 from redfuser.derivation.passes import Plan
 from redfuser.derivation.pivot import Shift
 from redfuser.ir import Const, Expr, Old, Op, Ref, children, substitute, walk, with_children
-from redfuser.rules.real import RealEvaluator, Undefined, by_table, precision
+from redfuser.rules.real import RealEvaluator, Undefined, by_table, context, precision
 
 DIGITS = 40
 ZERO = 1e-25
@@ -45,11 +45,10 @@ def _settled(e: Expr, plain: dict[Expr, Expr], totals: dict[Expr, Expr], pivot: 
 
 def _vanishes(e: Expr) -> bool:
     """Whether an expression of state is 0 whatever the state is, at a random point."""
-    import mpmath
-
+    mp = context()
     rng = random.Random(str(e))
     with precision(DIGITS):
-        leaves = {x: mpmath.mpf(rng.uniform(0.5, 2)) for x in sorted(set(walk(e)), key=str)
+        leaves = {x: mp.mpf(rng.uniform(0.5, 2)) for x in sorted(set(walk(e)), key=str)
                   if not children(x) and not isinstance(x, Const)}
         try:
             return bool(abs(RealEvaluator(by_table(leaves), 1)(e)) < ZERO)

@@ -81,6 +81,7 @@ class Skeleton:
         self.producers = {p.name: p for p in self.cascade.producers}
         self._names: dict[Expr, str] = {}
         self._mention: dict[Expr, bool] = {}
+        self._made: dict[Expr, tuple[Expr, bool]] = {}
         self._crossed = False
         self._selective = self._selects_state()
         for r in self.cascade.reductions:
@@ -120,7 +121,17 @@ class Skeleton:
         return known
 
     def abstract(self, e: Expr) -> Expr:
-        """The skeleton of an expression of the cascade."""
+        """The skeleton of an expression of the cascade, made once."""
+        if e not in self._made:
+            outside, self._crossed = self._crossed, False
+            form = self._abstracted(e)
+            self._made[e] = form, self._crossed
+            self._crossed = outside
+        form, crossed = self._made[e]
+        self._crossed |= crossed
+        return form
+
+    def _abstracted(self, e: Expr) -> Expr:
         if isinstance(e, (Const, Old, New)):
             return e
         if isinstance(e, Size) and e.axis == self.cascade.axis:
@@ -155,8 +166,9 @@ class Skeleton:
         name = self._names.get(e)
         if name is None:
             name = show(e).replace('"', "'")
-            if len(name) > _LONGEST_NAME or name in self.units:
-                name = f"e{len(self.units)}"
+            number = len(self.units)
+            while len(name) > _LONGEST_NAME or name in self.units:
+                name, number = f"e{number}", number + 1
             self._names[e] = name
             self.units[name] = e
             if isinstance(e, Size):

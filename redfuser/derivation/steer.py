@@ -15,7 +15,7 @@ from redfuser.derivation.sample import Stream
 from redfuser.derivation.skeleton import Skeleton, reads_state
 from redfuser.ir import Const, Expr, Load, Op, free_axes, walk
 from redfuser.rules.language import STREAM
-from redfuser.rules.real import RealEvaluator, Undefined
+from redfuser.rules.real import RealEvaluator, Undefined, context
 
 MOST_DRAWS = 40
 """Draws per element; then it stays as near to what is wanted as it came."""
@@ -27,6 +27,7 @@ class Steering:
     """The selections of a skeleton whose conditions read inputs alone, and how to make them true or false."""
 
     def __init__(self, skeleton: Skeleton) -> None:
+        self.skeleton = skeleton
         bodies = [s.body for s in skeleton.stages]
         found = [x.args[0] for e in bodies for x in walk(e) if isinstance(x, Op) and x.fn == "select"]
         self.conditions = [c for c in dict.fromkeys(found) if STREAM in free_axes(c) and not reads_state(c)]
@@ -47,7 +48,7 @@ class Steering:
             best = {k: values[k][i] for k in self.units}
             missed = self._missed(stream, i, best, truth(i))
             for _ in range(MOST_DRAWS if missed else 0):
-                drawn = {k: _drawn(v, beside, rng) for k, v in best.items()}
+                drawn = {k: self._drawn(k, v, beside, rng) for k, v in best.items()}
                 left = self._missed(stream, i, drawn, truth(i))
                 if left < missed:
                     best, missed = drawn, left
@@ -77,8 +78,7 @@ class Steering:
                 missed += 1
         return missed
 
-
-def _drawn(value: Any, beside: list[Any], rng: random.Random) -> Any:
-    import mpmath
-
-    return rng.random() < 0.5 if isinstance(value, bool) else mpmath.mpf(rng.choice(beside))
+    def _drawn(self, unit: str, value: Any, beside: list[Any], rng: random.Random) -> Any:
+        if isinstance(value, bool):
+            return rng.random() < 0.5
+        return context().mpf(self.skeleton.domain.inside(self.skeleton.units[unit], rng.choice(beside)))

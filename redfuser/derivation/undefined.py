@@ -70,7 +70,9 @@ def _marked(fused: FusedCascade, risky: dict[str, Let], e: Expr) -> Expr:
 
 
 def _dependencies_of(fused: FusedCascade, e: Expr) -> set[str]:
-    """Dependencies that accumulators in `e` read at every element of the stream, directly or by other accumulators."""
+    """Dependencies that accumulators in `e` read at every element of the stream, directly or by other accumulators,
+    while these still change: one that is final before the pass is read as it is, and what it makes undefined is so."""
+    final = _final_before(fused)
     bodies = {a.name: a.body for a in fused.accumulators}
     dependencies = {d.name: d.expr for d in fused.dependencies}
     found: set[str] = set()
@@ -84,9 +86,18 @@ def _dependencies_of(fused: FusedCascade, e: Expr) -> set[str]:
         element = {n: d for n, d in dependencies.items() if _reads_an_element(d)}
         body = bodies.get(name, element.get(name))
         inner = [] if body is None else list(_always_read(body))
-        found |= {n for n in inner if n in dependencies}
+        found |= {n for n in inner if n in dependencies and n not in final.get(name, ())}
         todo += inner
     return found
+
+
+def _final_before(fused: FusedCascade) -> dict[str, set[str]]:
+    """Accumulator -> the dependencies that earlier passes have made final."""
+    number = {name: i for i, names in enumerate(fused.passes) for name in names}
+    for d in fused.dependencies:
+        number[d.name] = max((number.get(n, 0) for n in refs(d.expr)), default=0)
+    return {a.name: {d.name for d in fused.dependencies if number[d.name] < number.get(a.name, 0)}
+            for a in fused.accumulators}
 
 
 def _always_read(e: Expr) -> Iterator[str]:

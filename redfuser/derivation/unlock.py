@@ -18,8 +18,9 @@ def unlocking(cascade: Cascade, stage: str, final: frozenset[str]) -> tuple[str,
     found: list[str] = []
     if _helps(growth(cascade, stage, final, positive=True)):
         names = " & ".join(f"({x} > 0)" for x in _inputs(cascade, stage))
-        found.append("if its inputs were known to be positive, finitely many accumulators would do: "
-                     f"rf.assume({names})")
+        if names:
+            found.append("if its inputs were known to be positive, finitely many accumulators would do: "
+                         f"rf.assume({names})")
     if _without_rounding(cascade) != cascade:
         found += _requantized(cascade, stage)
     return tuple(found)
@@ -68,9 +69,9 @@ def _without_rounding(cascade: Cascade) -> Cascade:
 
 
 def _inputs(cascade: Cascade, stage: str) -> list[str]:
-    """Real inputs along the stream that a stage reads, also through what it depends on."""
+    """Numeric inputs along the stream that a stage reads, also through what it depends on."""
     bodies = {r.name: r.body for r in cascade.reductions} | {p.name: p.expr for p in cascade.producers}
     names = {stage, *names_read([bodies[stage]], bodies)} & bodies.keys()
     loaded = {x.tensor for name in names for x in walk(bodies[name]) if isinstance(x, Load)}
     return [t.name for t in cascade.tensors
-            if t.name in loaded and t.dtype.startswith(("float", "bfloat")) and cascade.axis in t.axes]
+            if t.name in loaded and t.dtype != "bool" and cascade.axis in t.axes]

@@ -25,9 +25,9 @@ from redfuser.derivation.observe import exact_stream
 from redfuser.derivation.sample import Stream, evaluate_results
 from redfuser.derivation.sensitivity import Sensitivity
 from redfuser.derivation.skeleton import Skeleton, Stage
-from redfuser.ir import MONOIDS, Cascade, Idx, Load
+from redfuser.ir import MONOIDS, Cascade, Expr, Idx, Load
 from redfuser.rules.language import STREAM
-from redfuser.rules.real import Undefined, difference, precision
+from redfuser.rules.real import Undefined, context, difference, precision
 
 DIGITS = 50
 EQUAL = 1e-40
@@ -136,7 +136,7 @@ class _Hunt:
         """Prefixes whose elements are of a few short numbers."""
         prefixes = self._lattice(lattice, PREFIXES, length, 0)
         state = self._state(prefixes)
-        good = np.isfinite(state).all(axis=1)
+        good = np.isfinite(state).all(axis=1) & BatchSampler(self.skeleton, self.rng).allowed(prefixes)
         keys, where = np.unique(np.round(state[good], 9), axis=0, return_inverse=True)
         rows = np.flatnonzero(good)[np.argsort(where.ravel(), kind="stable")]
         groups = np.split(rows, np.cumsum(np.bincount(where.ravel(), minlength=len(keys)))[:-1])
@@ -154,10 +154,21 @@ class _Hunt:
             v = drawn.values[name]
             along = self._along(name)
             if v.dtype.kind == "f" and not isinstance(e, Idx):
-                v = self.rng.choice(np.asarray(lattice), v.shape) if along else np.ones_like(v)
+                numbers = self._numbers(lattice if along else (1.0,), e)
+                if along and len(numbers) > 1:
+                    v = self.rng.choice(numbers, v.shape)
+                elif not along and len(numbers):
+                    v = np.full_like(v, numbers[0])
             values[name] = v if along else np.broadcast_to(v[:1], v.shape)
         streams = Streams(values, length)
         return streams if self.ordered else self._sorted(streams)
+
+    def _numbers(self, lattice: tuple[float, ...], e: Expr) -> Array:
+        """The numbers of the lattice that a unit can take."""
+        domain = self.skeleton.domain
+        low, high = domain.bounds(e)
+        numbers = np.unique(np.rint(lattice)) if domain.whole(e) else np.asarray(lattice)
+        return numbers[(numbers >= low) & (numbers <= high)]
 
     def _along(self, unit: str) -> bool:
         return STREAM in self.skeleton.unit(self.skeleton.units[unit]).axes
@@ -204,7 +215,7 @@ class _Hunt:
         """A prefix moved along the null space of the state's derivatives."""
         sensitivity = Sensitivity(self.skeleton, self.stage, frozenset())
         loads = [k for k, e in self.skeleton.units.items()
-                 if self._along(k) and not isinstance(e, Idx) and (not self.ordered or isinstance(e, Load))]
+                 if self._along(k) and not self.skeleton.domain.whole(e) and (not self.ordered or isinstance(e, Load))]
         for start in range(STARTS):
             sampler = BatchSampler(self.skeleton, self.rng, signed=start % 2 == 0, center=1.0 if start % 2 else 0.1)
             length = len(self.stages) + 2
@@ -272,6 +283,12 @@ class _Hunt:
                 return None
             if abs(ends[0][self.stage.name] - ends[1][self.stage.name]) < DIFFERENT:
                 return None
+            total = first.length + then.length
+            domain = self.skeleton.domain
+            for prefix, end in zip((first, second), ends, strict=True):
+                found = self._followed(prefix, then).lookup(end)
+                if not domain.possible(found, total) or not domain.admits(found, total):
+                    return None
             return self._witness(first, second, then, states[0], (ends[0], ends[1]), exact is not None)
 
     def _followed(self, prefix: Stream, then: Stream) -> Stream:
@@ -281,8 +298,7 @@ class _Hunt:
     def _polished(self, first: Stream, second: Stream, b: Streams, sensitivity: Sensitivity,
                   moving: list[str]) -> Stream:
         """Newton steps in high precision; the derivatives of float64 gain their precision each time."""
-        import mpmath
-
+        mp = context()
         inverse = np.linalg.pinv(self._jacobian(sensitivity, b, moving), rcond=1e-9)
         goal = evaluate_results(self.skeleton, first)
         for _ in range(8):
@@ -290,7 +306,7 @@ class _Hunt:
             gap = [now[s.name] - goal[s.name] for s in self.stages]
             if max(map(abs, gap)) < EQUAL / 100:
                 break
-            step = [mpmath.fdot([mpmath.mpf(float(x)) for x in row], gap) for row in inverse]
+            step = [mp.fdot([mp.mpf(float(x)) for x in row], gap) for row in inverse]
             values = dict(second.values)
             for i, k in enumerate(moving):
                 own = step[i * second.length : (i + 1) * second.length]

@@ -71,10 +71,11 @@ def _is_full(a: Tracer, axis: int, k: slice) -> bool:
 
 def _single(a: Tracer, axis: int, k: slice) -> int:
     """The position of the only element that a slice keeps."""
-    if isinstance(k.start, int) and k.step in (None, 1):
-        last = k.start == -1 and k.stop is None
-        if last or (isinstance(k.stop, int) and k.stop == k.start + 1 and k.stop != 0):
-            return _element(a, axis, k.start)
+    start = 0 if k.start is None else k.start
+    if isinstance(start, int) and k.step in (None, 1):
+        last = start == -1 and k.stop is None
+        if last or (isinstance(k.stop, int) and k.stop == start + 1 and k.stop != 0):
+            return _element(a, axis, start)
     raise TraceError(located(f"the slice {shown_slice(k)} of an axis cannot be recorded; {_REMEDY}"))
 
 

@@ -19,7 +19,7 @@ from redfuser.errors import TraceError
 from redfuser.frontend.assumed import assumed
 from redfuser.frontend.element import UFUNCS, cast_element, numeric
 from redfuser.frontend.graph import Trace, TraceNode, View
-from redfuser.frontend.naming import choose_axis_names, rename_term, unique_name
+from redfuser.frontend.naming import choose_axis_names, rename_term
 from redfuser.frontend.places import broadcast_labels, ranks, single
 from redfuser.ir import (
     MONOIDS,
@@ -44,8 +44,9 @@ from redfuser.ir import (
     parts_monoid,
     rename_axes,
     select,
+    walk,
 )
-from redfuser.ir.dtypes import distinct
+from redfuser.ir.names import unique_name
 from redfuser.ir.ops import label
 
 Index = tuple[str | int | None, ...]
@@ -258,7 +259,7 @@ class _Lowerer:
         target = None if source is None else source.target
         if target is None or not target.isidentifier():
             kind = label(monoid).partition(":")[0]
-            return unique_name(kind, self.names, numbered=True)
+            return unique_name(kind, self.names, always=True)
         same_line = any(c.source == source for c in self._consumers.get(position, ()))
         return unique_name(f"{target}_{monoid}" if same_line or not outer else target, self.names)
 
@@ -366,8 +367,8 @@ def _axes_of(trace: Trace, tensors: Sequence[Tensor], lets: Sequence[Let], outs:
         names.update(dict.fromkeys(t.axes))
     for axes, expr in [*((x.axes, x.expr) for x in lets), *((o.axes, o.expr) for o in outs)]:
         names.update(dict.fromkeys(axes))
-        names.update(dict.fromkeys(y.axis for y in distinct(expr) if isinstance(y, (Reduce, Size, Idx))))
-        names.update(dict.fromkeys(a for y in distinct(expr) if isinstance(y, Part) for a in y.axes
+        names.update(dict.fromkeys(y.axis for y in walk(expr) if isinstance(y, (Reduce, Size, Idx))))
+        names.update(dict.fromkeys(a for y in walk(expr) if isinstance(y, Part) for a in y.axes
                                    if isinstance(a, str)))
     unknown = [a for a in names if a.rstrip("'") not in {s.label for s in trace.sizes}]
     if unknown:

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 
-from redfuser.ir import Axis, Expr, Idx, Let, Load, Out, Part, Reduce, Ref, Size, Tensor, Term, rewrite
-from redfuser.ir.dtypes import distinct
+from redfuser.ir import Axis, Expr, Idx, Let, Load, Out, Part, Reduce, Ref, Size, Tensor, Term, rewrite, walk
+from redfuser.ir.names import free_name, numbered
 from redfuser.ir.partition import partition
 from redfuser.ir.term import Cascade, base_axis
 from redfuser.ir.views import expanded, parts_of
 
-RESERVED = frozenset({"count"})
-"""Names that later levels use for their own definitions."""
-
 _ROLES = {"stream": ("n", "m", "t"), "contraction": ("k", "c", "e"), "vector": ("d", "f", "g"),
           "place": ("r", "q", "z")}
 _PARALLEL = ("i", "h", "b", "a")  # the innermost first
-
-
-def unique_name(wanted: str, taken: set[str], numbered: bool = False) -> str:
-    """`wanted` (made an identifier, with a number when taken); it is added to `taken`."""
-    stem = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted) or "x"
-    stem = stem if stem[0].isalpha() or stem[0] == "_" else f"_{stem}"
-    name, number = (f"{stem}0", 0) if numbered else (stem, 0)
-    while name in taken or name in RESERVED:
-        number += 1
-        name = f"{stem}{number}"
-    taken.add(name)
-    return name
 
 
 def choose_axis_names(t: Term, named: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
@@ -39,25 +25,15 @@ def choose_axis_names(t: Term, named: Iterable[str], taken: Iterable[str]) -> di
     table: dict[str, str] = {}
     for axis, role in roles.items():
         if axis not in fixed:
-            table[axis] = _first_free(_ROLES[role], used)
+            table[axis] = _free_axis(_ROLES[role], used)
     rows = [a for a in axes if a not in roles and a not in fixed]
     for axis in reversed(rows):
-        table[axis] = _first_free(_PARALLEL, used)
+        table[axis] = _free_axis(_PARALLEL, used)
     return table
 
 
-def _first_free(candidates: tuple[str, ...], used: set[str]) -> str:
-    name = next(c for c in _with_numbers(candidates) if c not in used)
-    used.add(name)
-    return name
-
-
-def _with_numbers(candidates: tuple[str, ...]) -> Iterator[str]:
-    yield from candidates
-    number = 1
-    while True:
-        yield f"{candidates[0]}{number}"
-        number += 1
+def _free_axis(candidates: tuple[str, ...], used: set[str]) -> str:
+    return free_name(chain(candidates, numbered(candidates[0])), used)
 
 
 def _roles(t: Term) -> dict[str, str]:
@@ -68,13 +44,13 @@ def _roles(t: Term) -> dict[str, str]:
         for part in reversed(expanded((c.axis,) if c.axis else (), parts)):
             roles.setdefault(base_axis(part), "stream")
         for p in c.producers:
-            for inner in distinct(p.expr):
+            for inner in walk(p.expr):
                 if isinstance(inner, Reduce):
                     roles.setdefault(base_axis(inner.axis), "contraction")
         for a in _vector_axes(c):
             roles.setdefault(base_axis(a), "vector")
     for expr in (*(x.expr for x in t.lets), *(o.expr for o in t.outs)):
-        for e in distinct(expr):
+        for e in walk(expr):
             if isinstance(e, Part):
                 roles |= {base_axis(a): roles.get(base_axis(a), "place") for a in e.axes if isinstance(a, str)}
     return roles

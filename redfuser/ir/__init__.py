@@ -31,6 +31,7 @@ from redfuser.ir.expr import (
     walk,
     with_children,
     wrap,
+    written_size,
 )
 from redfuser.ir.interpret import run_cascade, run_term
 from redfuser.ir.monoids import PartsMonoid, find_parts, has_parts, is_monoid, monoid, parts_monoid
@@ -45,4 +46,5 @@ __all__ = [
     "Size", "Tensor", "Term", "Tuple", "Var", "check_cascade", "check_term", "children", "comparisons", "find_parts",
     "free_axes", "has_parts", "is_monoid", "monoid", "names_read", "node", "op", "parts_monoid", "refs", "rename_axes",
     "rewrite", "run_cascade", "run_term", "select", "show", "substitute", "walk", "with_children", "wrap",
+    "written_size",
 ]

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple, children
+from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple, walk
 from redfuser.ir.monoids import INDEX
 from redfuser.ir.ops import OPS
 
 _INTEGER_RESULT = ("idiv", "imod")
+distinct = walk
 _SAME_KIND = ("add", "sub", "mul", "max", "min", "neg", "abs", "sign", "floor", "ceil", "rint")
-
-
-def distinct(e: Expr) -> Iterator[Expr]:
-    """Every distinct subexpression once, the root first (`walk` visits shared ones once per occurrence)."""
-    seen: set[Expr] = set()
-    todo = [e]
-    while todo:
-        x = todo.pop()
-        if x not in seen:
-            seen.add(x)
-            yield x
-            todo.extend(reversed(children(x)))
 
 
 def expr_dtype(e: Expr, known: Mapping[str, str]) -> str:
@@ -31,50 +20,62 @@ def expr_dtype(e: Expr, known: Mapping[str, str]) -> str:
 
     Real values get the widest floating dtype that takes part, float64 when there is none (a quotient of integers).
     """
-    kind = _kind(e, known, {})
+    kind = _kind(e, known)
     if kind != "float":
         return "bool" if kind == "bool" else "int64"
-    named = [known[x.tensor if isinstance(x, Load) else x.name] for x in distinct(e) if isinstance(x, (Load, Ref))]
-    named += [x.dtype for x in distinct(e) if isinstance(x, Cast)]
+    named = [known[x.tensor if isinstance(x, Load) else x.name] for x in walk(e) if isinstance(x, (Load, Ref))]
+    named += [x.dtype for x in walk(e) if isinstance(x, Cast)]
     floats = [np.dtype(d) for d in named if np.dtype(d).kind == "f"]
     return str(np.result_type(*floats).name) if floats else "float64"
 
 
-def _kind(e: Expr, known: Mapping[str, str], memo: dict[Expr, str]) -> str:
-    """bool, int or float."""
-    if e not in memo:
-        memo[e] = _compute_kind(e, known, memo)
-    return memo[e]
+def _kind(e: Expr, known: Mapping[str, str]) -> str:
+    """bool, int or float. Without recursion: expressions are deep."""
+    kinds: dict[Expr, str] = {}
+    todo = [e]
+    while todo:
+        x = todo[-1]
+        parts = _decisive(x)
+        waiting = [p for p in parts if p not in kinds]
+        if waiting:
+            todo += waiting
+        else:
+            kinds[todo.pop()] = _kind_of(x, [kinds[p] for p in parts], known)
+    return kinds[e]
 
 
-def _compute_kind(e: Expr, known: Mapping[str, str], memo: dict[Expr, str]) -> str:
+def _decisive(e: Expr) -> tuple[Expr, ...]:
+    """The parts whose kinds decide that of an expression."""
+    if isinstance(e, Reduce):
+        return () if e.monoid in ("any", "all") else (e.body,)
+    if isinstance(e, Part):
+        return () if e.part == INDEX else (e.body,)
+    if isinstance(e, Tuple):
+        return e.args
+    if isinstance(e, Op) and e.fn == "select":
+        return e.args[1:]
+    return e.args if isinstance(e, Op) and (e.fn in _SAME_KIND or e.fn == "pow") else ()
+
+
+def _kind_of(e: Expr, parts: list[str], known: Mapping[str, str]) -> str:
     if isinstance(e, Const):
         return "bool" if isinstance(e.value, bool) else "int" if isinstance(e.value, int) else "float"
     if isinstance(e, (Load, Ref)):
         return _dtype_kind(known[e.tensor if isinstance(e, Load) else e.name])
-    if isinstance(e, (Idx, Size)):
-        return "int"
     if isinstance(e, Cast):
         return _dtype_kind(e.dtype)
+    if isinstance(e, (Idx, Size)) or (isinstance(e, Part) and e.part == INDEX):
+        return "int"
     if isinstance(e, Reduce):
-        body = _kind(e.body, known, memo)
         if e.monoid in ("any", "all"):
             return "bool"
-        return "int" if body == "bool" and e.monoid in ("sum", "prod") else body
-    if isinstance(e, Part):
-        return "int" if e.part == INDEX else _kind(e.body, known, memo)
-    if isinstance(e, Tuple):
-        return _widest(_kind(a, known, memo) for a in e.args)
+        return "int" if parts == ["bool"] and e.monoid in ("sum", "prod") else parts[0]
+    if parts:
+        return _widest(parts)
     assert isinstance(e, Op)
     if OPS[e.fn].kind in ("compare", "logic"):
         return "bool"
-    if e.fn == "select":
-        return _widest(_kind(a, known, memo) for a in e.args[1:])
-    if e.fn in _INTEGER_RESULT:
-        return "int"
-    if e.fn in _SAME_KIND or e.fn == "pow":
-        return _widest(_kind(a, known, memo) for a in e.args)
-    return "float"
+    return "int" if e.fn in _INTEGER_RESULT else "float"
 
 
 def _dtype_kind(dtype: str) -> str:

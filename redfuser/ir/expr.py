@@ -25,6 +25,9 @@ class Expr(Node):
 
     __array_priority__ = 1000
 
+    def __post_init__(self) -> None:
+        hash(self)  # while those of its parts are known: later, a deep expression would need a deep stack
+
     def __add__(self, other: Any) -> Expr:
         return op("add", self, other)
 
@@ -303,49 +306,94 @@ def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
 
 
 def walk(e: Expr) -> Iterator[Expr]:
-    """All subexpressions, the root first. Shared subtrees are visited once per occurrence."""
-    yield e
-    for child in children(e):
-        yield from walk(child)
+    """Every distinct subexpression once, the root first: written out, an expression may be exponentially larger."""
+    seen: set[Expr] = set()
+    todo = [e]
+    while todo:
+        x = todo.pop()
+        if x not in seen:
+            seen.add(x)
+            yield x
+            todo.extend(reversed(children(x)))
+
+
+def _mapped(e: Expr, before: Callable[[Expr], Expr | None], after: Callable[[Expr], Expr | None]) -> Expr:
+    """Bottom-up map of every distinct subexpression. `before` may replace one whole; `after` sees it with its parts
+    replaced. Without recursion: expressions are deep."""
+    memo: dict[Expr, Expr] = {}
+    todo = [e]
+    while todo:
+        x = todo[-1]
+        if x in memo:
+            todo.pop()
+            continue
+        whole = before(x)
+        waiting = [c for c in children(x) if c not in memo] if whole is None else []
+        if waiting:
+            todo.extend(reversed(waiting))
+            continue
+        if whole is None:
+            y = with_children(x, tuple(memo[c] for c in children(x)))
+            changed = after(y)
+            whole = y if changed is None else changed
+        memo[todo.pop()] = whole
+    return memo[e]
+
+
+def _unchanged(_: Expr) -> None:
+    return None
 
 
 def rewrite(e: Expr, f: Callable[[Expr], Expr | None]) -> Expr:
     """Bottom-up map: `f` returns a replacement or None. Each distinct subexpression is rewritten once."""
-    memo: dict[Expr, Expr] = {}
-
-    def go(x: Expr) -> Expr:
-        done = memo.get(x)
-        if done is None:
-            y = with_children(x, tuple(go(c) for c in children(x)))
-            r = f(y)
-            done = memo[x] = y if r is None else r
-        return done
-
-    return go(e)
+    return _mapped(e, _unchanged, f)
 
 
 def substitute(e: Expr, table: Mapping[Expr, Expr]) -> Expr:
     """Replace whole subexpressions (outermost match first)."""
-    if e in table:
-        return table[e]
-    return with_children(e, tuple(substitute(c, table) for c in children(e)))
+    return _mapped(e, table.get, _unchanged)
+
+
+def _noted(e: Expr, name: str, value: Callable[[Expr], Any]) -> Any:
+    """What `value` says of a node, from what it says of its parts. Kept at every node, and found without recursion."""
+    todo = [e]
+    while todo:
+        x = todo[-1]
+        waiting = [] if name in x.__dict__ else [c for c in children(x) if name not in c.__dict__]
+        if waiting:
+            todo += waiting
+            continue
+        if name not in x.__dict__:
+            object.__setattr__(x, name, value(x))
+        todo.pop()
+    return e.__dict__[name]
 
 
 def free_axes(e: Expr) -> frozenset[str]:
     """Axes an expression depends on: those of its loads, indices and refs that no Reduce binds."""
+    found: frozenset[str] | None = e.__dict__.get("_free_axes")
+    return _noted(e, "_free_axes", _free_axes) if found is None else found
+
+
+def _free_axes(e: Expr) -> frozenset[str]:
     if isinstance(e, (Load, Ref)):
         return frozenset(a for a in e.axes if isinstance(a, str))
     if isinstance(e, Idx):
         return frozenset((e.axis,))
-    cached = e.__dict__.get("_free_axes")
-    if cached is None:
-        cached = frozenset[str]().union(*(free_axes(c) for c in children(e)))
-        if isinstance(e, Reduce):
-            cached = cached - {e.axis}
-        elif isinstance(e, Part):
-            cached |= {a for a in e.axes if isinstance(a, str) and a != RANK}
-        object.__setattr__(e, "_free_axes", cached)
-    return cached
+    inner = frozenset[str]().union(*(c.__dict__["_free_axes"] for c in children(e)))
+    if isinstance(e, Reduce):
+        return inner - {e.axis}
+    return inner | {a for a in e.axes if isinstance(a, str) and a != RANK} if isinstance(e, Part) else inner
+
+
+def written_size(e: Expr) -> int:
+    """The number of nodes of an expression when it is written out: what is shared counts every time it is read."""
+    return _noted(e, "_size", lambda x: 1 + sum(c.__dict__["_size"] for c in children(x)))  # type: ignore[no-any-return]
+
+
+def depth(e: Expr) -> int:
+    """The number of nodes on the longest way down."""
+    return _noted(e, "_depth", lambda x: 1 + max((c.__dict__["_depth"] for c in children(x)), default=0))  # type: ignore[no-any-return]
 
 
 def refs(e: Expr) -> frozenset[str]:
@@ -367,21 +415,29 @@ def names_read(exprs: Iterable[Expr], definitions: Mapping[str, Expr]) -> frozen
 def rename_axes(e: Expr, table: Mapping[str, str]) -> Expr:
     """Rename free axes. A bound axis that would capture a new name gets primes."""
     table = {a: b for a, b in table.items() if a != b}
-    if not table:
-        return e
-    if isinstance(e, Load):
-        return Load(e.tensor, tuple(table.get(a, a) if isinstance(a, str) else a for a in e.axes))
-    if isinstance(e, Ref):
-        return Ref(e.name, tuple(table.get(a, a) for a in e.axes))
-    if isinstance(e, Idx):
-        return Idx(table.get(e.axis, e.axis))
-    if isinstance(e, Reduce):
-        inner = {a: b for a, b in table.items() if a != e.axis and a in free_axes(e.body)}
-        axis = e.axis
-        while axis in inner.values():
-            axis += "'"
-        return Reduce(e.monoid, axis, rename_axes(e.body, {**inner, e.axis: axis}))
-    if isinstance(e, Part):
-        axes = tuple(table.get(a, a) if isinstance(a, str) else a for a in e.axes)
-        return Part(e.part, axes, rename_axes(e.body, table))
-    return with_children(e, tuple(rename_axes(c, table) for c in children(e)))
+
+    def leaf(x: Expr) -> Expr | None:
+        if free_axes(x).isdisjoint(table):
+            return x
+        if isinstance(x, Load):
+            return Load(x.tensor, tuple(table.get(a, a) if isinstance(a, str) else a for a in x.axes))
+        if isinstance(x, Ref):
+            return Ref(x.name, tuple(table.get(a, a) for a in x.axes))
+        if isinstance(x, Idx):
+            return Idx(table[x.axis])
+        return _rename_bound(x, table) if isinstance(x, Reduce) else None
+
+    def place(x: Expr) -> Expr | None:
+        if not isinstance(x, Part):
+            return None
+        return Part(x.part, tuple(table.get(a, a) if isinstance(a, str) else a for a in x.axes), x.body)
+
+    return _mapped(e, leaf, place)
+
+
+def _rename_bound(e: Reduce, table: Mapping[str, str]) -> Expr:
+    inner = {a: b for a, b in table.items() if a != e.axis and a in free_axes(e.body)}
+    axis = e.axis
+    while axis in inner.values():
+        axis += "'"
+    return Reduce(e.monoid, axis, rename_axes(e.body, {**inner, e.axis: axis}))

@@ -11,6 +11,7 @@ from redfuser.ir.expr import Expr, Load, Op, Reduce, Ref, children, free_axes, o
 from redfuser.ir.term import Let, Term
 
 COMMUTATIVE = frozenset({"sum", "prod", "max", "min", "any", "all"})
+NUMBERS = frozenset({"sum", "prod", "max", "min"})
 Stream = frozenset[str]
 
 
@@ -47,6 +48,20 @@ def factors(e: Expr) -> Iterator[Expr]:
 
 
 def is_contraction(let: Let) -> bool:
+    """True for a matrix product, and for a reduction over one axis of other elements that lie at different axes (a
+    distance).
+
+    Its results outnumber the elements of each operand, so that they are better made again than kept. A reduction of
+    elements that all have the same axes is smaller than what it reads: it is kept.
+    """
+    if len(stream_of(let)) != 1 or reduce_of(let).monoid not in NUMBERS:
+        return is_product(let)
+    [bound] = stream_of(let)
+    axes = {free_axes(x) for x in distinct(body_of(let)) if isinstance(x, (Load, Ref)) and bound in free_axes(x)}
+    return len(axes) > 1 or is_product(let)
+
+
+def is_product(let: Let) -> bool:
     """True for a sum, over the bound axes, of a product whose factors have different axes: a matrix product."""
     if not isinstance(let.expr, Reduce) or let.expr.monoid != "sum":
         return False

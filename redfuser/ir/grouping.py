@@ -6,22 +6,28 @@ Works on terms whose definitions are all reductions; `redfuser.ir.partition` pre
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from redfuser.ir.dtypes import distinct
 from redfuser.ir.expr import Expr, Load, Part, Ref, free_axes, refs, rename_axes
-from redfuser.ir.folding import body_of, factors, is_contraction, is_run, reduce_of, references, stream_of
+from redfuser.ir.folding import body_of, factors, is_contraction, is_product, is_run, reduce_of, references, stream_of
 from redfuser.ir.term import Let, Out, Term
+from redfuser.ir.twins import NoTwin, Twins
 
 # ---- the plan: producers, groups of stages, places of outputs
 
 @dataclass(eq=False)
 class Group:
-    """Stages that share a sweep over `stream` (none: an elementwise piece). `outs`: outputs computed with them."""
+    """Stages that share a sweep over `stream` (none: an elementwise piece).
+
+    outs : outputs computed with them
+    twins : a result at axes that are not its own -> the stage that gives it there
+    """
 
     stream: tuple[str, ...]
     stages: list[Let] = field(default_factory=list)
     outs: list[Out] = field(default_factory=list)
+    twins: dict[Ref, str] = field(default_factory=dict)
 
     def names(self) -> set[str]:
         return {s.name for s in self.stages}
@@ -52,7 +58,7 @@ class Plan:
     # producers
 
     def _is_producer(self, let: Let) -> bool:
-        if not is_contraction(let) or self._linked_over_own_axis(let):
+        if not is_contraction(let) or self._linked_over_own_axis(let) or self._moves(let):
             return False
         feeds_stream = False
         for user, ref in self._uses[let.name]:
@@ -76,6 +82,13 @@ class Plan:
         inside = [f for f in factors(body_of(let)) if bound & free_axes(f)]
         needed = {r for f in inside for r in references(f)}
         return any(set(stream_of(self.lets[r.name])) == bound and not bound & set(r.axes) for r in needed)
+
+    def _moves(self, let: Let) -> bool:
+        """True when what is reduced reads results over an axis that is kept, other than as a factor that a product can
+        leave outside: in a loop over that axis they change, and the reduction cannot be moved along with them."""
+        bound = set(stream_of(let))
+        running = [r for r in references(body_of(let)) if set(stream_of(self.lets[r.name])) & set(let.axes)]
+        return any(bound & set(r.axes) for r in running) or (bool(running) and not is_product(let))
 
     def _repeats_nothing(self, user: Let, ref: Ref) -> bool:
         """True when each element of the producer serves one step of the consumer, or a whole vector of it: axes of the
@@ -123,9 +136,46 @@ class Plan:
         self._unite(let)
         for group in reversed(self.groups):
             if self._fits(let, group):
+                twins = self._twins(group)
+                let = replace(let, expr=twins.of(let.expr))
+                self._add_twins(group, twins, before=let.name)
+                self.lets[let.name] = let
                 group.stages.append(let)
                 return
         self.groups.append(Group(stream_of(let), [let]))
+
+    # twins of results that are read at other axes
+
+    def _twins(self, group: Group) -> Twins:
+        taken = {*self.lets, *(t.name for t in self.term.tensors), *(o.name for o in self.term.outs)}
+
+        def fresh(name: str) -> str:
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            return name
+
+        return Twins({s.name: s for s in group.stages}, group.stream, group.twins, fresh)
+
+    def _add_twins(self, group: Group, twins: Twins, before: str = "") -> None:
+        """Make twins stages of their group; definitions stay in order."""
+        group.twins = twins.known
+        group.stages += twins.added
+        order = list(self.lets.values())
+        at = next((i for i, x in enumerate(order) if x.name == before), len(order))
+        self.lets = {x.name: x for x in (*order[:at], *twins.added, *order[at:])}
+
+    def _reads_results(self, e: Expr, group: Group) -> bool:
+        """True when an expression reads results of a group at their own axes, or where twins can stand."""
+        own = {s.name: s.axes for s in group.stages}
+        other = {r for r in self.stage_references(e) if r.name in own and r.axes != own[r.name]}
+        if not other <= references(e):
+            return False  # by way of a producer
+        try:
+            self._twins(group).of(e)
+        except NoTwin:
+            return False
+        return True
 
     def _unite(self, let: Let) -> None:
         """Make one group of those over the stream of a stage that it reads, where none needs another complete."""
@@ -136,14 +186,14 @@ class Plan:
             first = feeding[0]
             if not self._reaches(group, first) and not self._reaches(first, group):
                 first.stages = sorted((*first.stages, *group.stages), key=lambda s: list(self.lets).index(s.name))
+                first.twins |= group.twins
                 self.groups.remove(group)
 
     def _fits(self, let: Let, group: Group) -> bool:
         if group.stream != stream_of(let):
             return False
-        own = {s.name: s.axes for s in group.stages}
         needed = self.stage_references(let.expr)
-        if any(r.name in own and r.axes != own[r.name] for r in needed):
+        if not self._reads_results(let.expr, group):
             return False  # another element of an earlier result: it must be complete
         others = [g for g in self.groups if g is not group and any(r.name in g.names() for r in needed)]
         return self._linked(let, group, needed) and not any(self._reaches(g, group) for g in others)
@@ -194,8 +244,10 @@ class Plan:
         for out in self.term.outs:
             needed = self.stage_references(out.expr)
             users = [g for g in self.groups if any(r.name in g.names() for r in needed)]
-            if users and _can_hold(users[-1], out, needed):
-                users[-1].outs.append(out)
+            if users and _can_hold(users[-1], out) and self._reads_results(out.expr, users[-1]):
+                twins = self._twins(users[-1])
+                users[-1].outs.append(replace(out, expr=twins.of(out.expr)))
+                self._add_twins(users[-1], twins)
             else:
                 pieces.setdefault(frozenset(out.axes), Group(())).outs.append(out)
         self.groups += pieces.values()
@@ -212,13 +264,11 @@ def _streamed_loads(let: Let) -> set[str]:
     return {x.tensor for x in distinct(body_of(let)) if isinstance(x, Load) and stream & set(x.axes)}
 
 
-def _can_hold(group: Group, out: Out, needed: Iterable[Ref]) -> bool:
-    """True when an output reads the group's results at their own axes, has no axis of its own, and holds all axes of
-    the stream side by side or none of them."""
+def _can_hold(group: Group, out: Out) -> bool:
+    """True when an output has no axis of its own, and holds all axes of the stream side by side or none of them."""
     own = {s.name: s.axes for s in group.stages}
     allowed = {*group.stream, *(a for s in group.stages for a in s.axes)}
     if not set(group.stream) & set(out.axes):
         lists = [x for x in distinct(out.expr) if isinstance(x, Part) and isinstance(x.body, Ref)]
         allowed |= {a for x in lists if refs(x) <= own.keys() for a in x.axes if isinstance(a, str)}
-    at_results = set(out.axes) <= allowed and all(own.get(r.name, r.axes) == r.axes for r in needed)
-    return at_results and (not set(group.stream) & set(out.axes) or is_run(group.stream, out.axes))
+    return set(out.axes) <= allowed and (not set(group.stream) & set(out.axes) or is_run(group.stream, out.axes))

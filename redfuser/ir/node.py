@@ -31,7 +31,10 @@ class Node:
             return True
         if not isinstance(other, Node) or type(self) is not type(other) or hash(self) != hash(other):
             return False
-        return self._key() == other._key()
+        if self._key() != other._key():
+            return False
+        object.__setattr__(other, "_key_cache", self._key())  # the next comparison finds the parts identical
+        return True
 
     def __getstate__(self) -> dict[str, Any]:  # caches stay behind: string hashes differ between processes
         return {name: getattr(self, name) for name in self._names}

@@ -2,9 +2,9 @@
 
 Every reduction of the term becomes one of two things:
 
-producer   a contraction recomputed tile by tile inside the loop that consumes it (attention's scores). It must be a
-           sum of products over different axes, every consumer must run along one of its axes, and recomputing must
-           not repeat work: each element is needed for one element of the stream only.
+producer   a contraction recomputed tile by tile inside the loop that consumes it (attention's scores, distances). It
+           must reduce elements that lie at different axes, every consumer must run along one of its axes, and
+           recomputing must not repeat work: each element is needed for one element of the stream only.
 stage      a reduction of a cascade over its own axis. Stages over one axis that are linked, and whose other operands
            do not depend on the cascade, share it. Results that other cascades need are stored as temporaries.
 """
@@ -35,6 +35,7 @@ from redfuser.ir.expr import (
 )
 from redfuser.ir.folding import body_of, fold_nested, reduce_of
 from redfuser.ir.grouping import Group, Plan
+from redfuser.ir.interchange import interchange
 from redfuser.ir.interpret import Arrays, axis_sizes, run_cascade
 from redfuser.ir.monoids import has_parts
 from redfuser.ir.node import Node, node
@@ -76,7 +77,7 @@ class Partition(Node):
 
 def partition(term: Term) -> Partition:
     """The cascades of a term. Its outputs are theirs; `Partition.run` equals `run_term`."""
-    term = fold_nested(inline_elementwise(term))
+    term = interchange(fold_nested(inline_elementwise(term)))
     stored: frozenset[str] = frozenset()
     while True:
         plan = Plan(term, stored)
@@ -114,7 +115,7 @@ def inline_elementwise(t: Term) -> Term:
 def _build(plan: Plan) -> Partition:
     term = plan.term
     known = {t.name: t.dtype for t in term.tensors}
-    for let in term.lets:
+    for let in plan.lets.values():
         known[let.name] = expr_dtype(let.expr, known)
     home = {s.name: g for g in plan.groups for s in g.stages}
     stored = _stored_results(plan, home)
@@ -155,7 +156,7 @@ def _stored_values(plan: Plan, name: str, home: Group) -> Iterator[tuple[str, Ex
     if not has_parts(reduce_of(plan.lets[name]).monoid):
         yield name, own
         return
-    definitions: tuple[Let | Out, ...] = (*plan.term.lets, *plan.term.outs)
+    definitions: tuple[Let | Out, ...] = (*plan.lets.values(), *plan.term.outs)
     readers = [x.expr for x in definitions if x not in home.stages and x not in home.outs]
     found = {x for e in readers for x in distinct(e) if isinstance(x, Part) and isinstance(x.body, Ref)
              and x.body.name == name}

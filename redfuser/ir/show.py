@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 
-from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, New, Old, Op, Part, Reduce, Ref, Size, Tuple, Var
+from redfuser.ir.expr import (
+    Cast,
+    Const,
+    Expr,
+    Idx,
+    Load,
+    New,
+    Old,
+    Op,
+    Part,
+    Reduce,
+    Ref,
+    Size,
+    Tuple,
+    Var,
+    children,
+    walk,
+    written_size,
+)
 from redfuser.ir.ops import OPS, label
 
 
@@ -24,9 +43,36 @@ def _indexed(name: str, axes: tuple[str | int, ...]) -> str:
     return f"{name}[{','.join(map(str, axes))}]" if axes else name
 
 
-def show(e: Expr, leaf: Callable[[Expr], str | None] = lambda _: None) -> str:
-    """Text of an expression; `leaf` may override the text of a node (used by the tile printer)."""
+LARGEST = 1000
+"""Nodes of an expression that is written out whatever it shares."""
 
+
+def show(e: Expr, leaf: Callable[[Expr], str | None] = lambda _: None) -> str:
+    """Text of an expression; `leaf` may override the text of a node (used by the tile printer).
+
+    What a large expression reads more than once is written once: ".. $1 .. $1 .. where $1 = ..".
+    """
+    shared = _shared(e) if written_size(e) > LARGEST else []
+    if not shared:
+        return _text(e, leaf)
+    names = {x: f"${i}" for i, x in enumerate(shared, 1)}
+
+    def named(x: Expr) -> str | None:
+        return names.get(x) or leaf(x)
+
+    def definition(x: Expr) -> str:
+        return f"{names[x]} = {_text(x, lambda y: leaf(y) if y is x else named(y))}"
+
+    return f"{_text(e, named)} where {', '.join(map(definition, shared))}"
+
+
+def _shared(e: Expr) -> list[Expr]:
+    """Compound subexpressions that are read more than once, the smallest first."""
+    reads = Counter(c for x in walk(e) for c in children(x) if children(c))
+    return sorted((x for x, times in reads.items() if times > 1), key=written_size)
+
+
+def _text(e: Expr, leaf: Callable[[Expr], str | None]) -> str:
     def go(x: Expr, outer: int) -> str:
         text = leaf(x)
         if text is not None:

@@ -7,8 +7,10 @@ stream axis: its reductions r_1..r_k, the producers computed on the fly inside t
 
 from __future__ import annotations
 
-from redfuser.errors import CheckError
-from redfuser.ir.expr import Expr, Load, Reduce, Ref, free_axes, refs, walk
+import sys
+
+from redfuser.errors import CheckError, DepthError
+from redfuser.ir.expr import Expr, Load, Reduce, Ref, depth, free_axes, refs, walk
 from redfuser.ir.monoids import is_monoid
 from redfuser.ir.node import Node, node
 from redfuser.ir.ops import label
@@ -150,6 +152,25 @@ class Cascade(Node):
     def reduction(self, name: str) -> Reduction:
         """The stage called `name`."""
         return next(r for r in self.reductions if r.name == name)
+
+
+FRAMES = 6
+"""Frames of Python's stack that the deepest walk over an expression (printing C) needs for every level."""
+SPARE = 80
+"""Frames that lead to it."""
+SPLIT = "split it into several functions, or call sys.setrecursionlimit with a larger number"
+"""What helps."""
+
+
+def check_depth(t: Term) -> None:
+    """Raise DepthError when an expression is too deep for what is left of Python's stack."""
+    used, frame = 0, sys._getframe().f_back
+    while frame is not None:
+        used, frame = used + 1, frame.f_back
+    most = (sys.getrecursionlimit() - used - SPARE) // FRAMES
+    found = max(map(depth, (*(x.expr for x in t.lets), *(o.expr for o in t.outs))), default=0)
+    if found > most:
+        raise DepthError(f"{t.name} nests {found} operations in one expression, at most {most} compile: {SPLIT}")
 
 
 def base_axis(name: str) -> str:

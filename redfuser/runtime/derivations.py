@@ -44,10 +44,11 @@ def derived(cascade: Cascade, settings: Settings, derive: Callable[[], Derivatio
         return derive()
     key = key_of(cascade, settings)
     found = _recall(key, settings)
-    if found is not None and found.cascade == cascade and certify(found.fused, rounding=not settings.allowed).valid:
+    if found is not None and found.cascade == cascade and certify(found.fused, rounding=not found.approximate).valid:
         return found
     made = derive()
-    if made.certificate.valid:  # what could not be decided is not worth keeping
+    if made.certificate.valid and not any(s.outcome == "time" for s in made.timeline):
+        # what could not be decided is not worth keeping, and a slow moment of this machine must not decide for later
         _keep(key, made)
     return made
 

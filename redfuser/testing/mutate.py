@@ -56,9 +56,9 @@ def _all(fused: FusedCascade) -> Iterator[tuple[FusedCascade, str]]:
     for i, a in enumerate(fused.accumulators):
         others = fused.accumulators[:i], fused.accumulators[i + 1 :]
         wrong = replace(a, monoid=_other_monoid(a.monoid))
-        if wrong == a:
-            continue
-        yield replace(fused, accumulators=(*others[0], wrong, *others[1])), f"{a.name}: {wrong.monoid} for {a.monoid}"
+        if wrong != a:
+            what = f"{a.name}: {wrong.monoid} for {a.monoid}"
+            yield replace(fused, accumulators=(*others[0], wrong, *others[1])), what
         for changed, what in _edits(a.body):
             wrong = replace(a, body=changed)
             yield replace(fused, accumulators=(*others[0], wrong, *others[1])), f"body of {a.name}: {what}"

@@ -11,7 +11,6 @@ from multiprocessing import get_context
 from typing import Any
 
 from redfuser.derivation import FusedCascade, Verdict, derive_cascade
-from redfuser.derivation.fusion import COUNT
 from redfuser.ir.ops import PIVOT
 from redfuser.zoo.data import contract_error
 from redfuser.zoo.entry import Entry
@@ -75,8 +74,8 @@ class Outcome:
 
 
 def carried(fused: FusedCascade) -> int:
-    """Number of accumulators, the count and pivots aside."""
-    return sum(a.name != COUNT and a.monoid != PIVOT for a in fused.accumulators)
+    """Number of accumulators, counts and pivots aside."""
+    return sum(not a.counts and a.monoid != PIVOT for a in fused.accumulators)
 
 
 def examine(entry: Entry, *, prove: bool = False, data: bool = True) -> Outcome:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-import mpmath
 import numpy as np
 import pytest
 from assume_examples import P, X, Y, built, row
@@ -19,7 +18,7 @@ from redfuser.derivation.skeleton import Skeleton
 from redfuser.ir import Cast, Idx, Load, Size, op, run_cascade, select
 from redfuser.rules import check_rule, fact
 from redfuser.rules.language import Max, at_most, nonnegative, nonpositive, positive
-from redfuser.rules.real import RealEvaluator, Undefined
+from redfuser.rules.real import RealEvaluator, Undefined, context, precision
 from redfuser.testing import random_cascade
 from redfuser.testing.trial import LIMITS
 
@@ -43,20 +42,21 @@ def test_intervals_hold_what_can_occur(seed):
     cascade = built([("s", "sum", X)], X >= -2, X <= 3, Y > 0, abs(P) <= 1.5)
     intervals = known_intervals(Skeleton(cascade))
     checked = 0
-    with mpmath.workdps(30):
+    with precision(30):
         for _ in range(150):
             e = random_expression(rng, 4)
             low, high = ends(intervals(e))
             for x, y, p in [(rng.uniform(-2, 3), rng.expovariate(0.3), rng.uniform(-1.5, 1.5)) for _ in range(3)] + [
                     (-2, 1e-9, 1.5), (3, 1e6, -1.5), (0, 1, 0)]:
-                table = {X: mpmath.mpf(x), Y: mpmath.mpf(y), P: mpmath.mpf(p), Idx("n"): mpmath.mpf(rng.randrange(9))}
+                number = context().mpf
+                table = {X: number(x), Y: number(y), P: number(p), Idx("n"): number(rng.randrange(9))}
                 try:
                     value = RealEvaluator(table.get, 1)(e)
                 except (Undefined, OverflowError, ValueError, RuntimeWarning):  # or no float16
                     continue
-                if mpmath.isnan(value) or not isinstance(value, mpmath.mpf):
+                if context().isnan(value) or not isinstance(value, context().mpf):
                     continue
-                slack = mpmath.mpf(10) ** -12 * (1 + abs(value))
+                slack = context().mpf(10) ** -12 * (1 + abs(value))
                 assert low - slack <= value <= high + slack, (e, table, low, high)
                 checked += 1
     assert checked > 200

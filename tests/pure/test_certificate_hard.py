@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import mpmath
 import numpy as np
 import pytest
 
 from redfuser import Cascade, axes, tensor
-from redfuser.derivation import certify, derive_cascade
-from redfuser.derivation.certificate import HardForm
+from redfuser.derivation import Verdict, certify, derive_cascade, run_fused
+from redfuser.derivation.followed import HardForm
 from redfuser.derivation.hard import Ieee, agrees, has_conditions
-from redfuser.ir import Const, New, Old, Ref, op, select
-from redfuser.rules.real import by_table
+from redfuser.errors import RuleError
+from redfuser.ir import Const, New, Old, Reduce, Ref, op, select
+from redfuser.rules import default, rule, ruleset
+from redfuser.rules.real import by_table, context, precision
 from redfuser.zoo import ENTRIES
 
 N = axes("n")
@@ -64,8 +65,8 @@ def test_longer_segments_decide_what_short_ones_cannot(name):
 
 def test_an_extreme_of_nothing_reads_zero():
     form = HardForm(scaled())
-    with mpmath.workdps(50):
-        values = form.newest({"m": mpmath.mpf("-inf"), "other": mpmath.mpf(3)})
+    with precision(50):
+        values = form.newest({"m": context().mpf("-inf"), "other": context().mpf(3)})
         assert values == {"m": 0, "other": 3}
 
 
@@ -80,15 +81,83 @@ def test_values_without_a_real_value_are_numpys(fn, args):
     with np.errstate(all="ignore"):
         expected = float(OPS[fn].numpy(*map(np.float64, args)))
     refs = [Ref(str(i)) for i in range(len(args))]
-    table = {r: mpmath.mpf(float(a)) for r, a in zip(refs, args, strict=True)}
+    table = {r: context().mpf(float(a)) for r, a in zip(refs, args, strict=True)}
     found = float(Ieee(by_table(table), 1)(op(fn, *refs)))
     np.testing.assert_equal(found, expected)
 
 
 def test_agreement():
-    nan, inf = mpmath.nan, mpmath.inf
+    nan, inf = context().nan, context().inf
     assert agrees(nan, nan, 1e-20)
     assert agrees(nan, inf, 1e-20)
-    assert not agrees(mpmath.mpf(0), nan, 1e-20)
-    assert not agrees(nan, mpmath.mpf(0), 1e-20)
-    assert not agrees(mpmath.mpf(1), mpmath.mpf(2), 1e-20)
+    assert not agrees(context().mpf(0), nan, 1e-20)
+    assert not agrees(nan, context().mpf(0), 1e-20)
+    assert not agrees(context().mpf(1), context().mpf(2), 1e-20)
+
+
+@pytest.mark.parametrize("law", ["log", "sqrt"])
+def test_a_form_that_is_undefined_where_the_definition_is_not_is_refused(law):
+    """x = (-1, -2, -3): the products with the sum are positive, their factors are not."""
+    f = getattr(np, law)
+
+    def parted(a, b):
+        return f(a * b), f(a) + f(b) if law == "log" else f(a) * f(b)
+
+    parted.__doc__ = f"{law} of a product, whatever the signs"
+    c = Cascade("parted", axis=N)
+    s = c.sum("s", X)
+    c.sum("r", f(X * s))
+    with pytest.raises(RuleError, match="parted"):
+        derive_cascade(c.build(), rules=default + ruleset("mine", [rule("exact", free_of="b")(parted)]))
+
+
+def test_one_undefined_hard_stream_does_not_hide_the_others():
+    """imod(v, v) has no value where v is 0; the minimum with 1/s must still be refused there."""
+    v = tensor("v", N)
+    c = Cascade("hidden", axis=N)
+    s = c.sum("s", abs(X))
+    c.sum("h", op("imod", v, v))
+    c.sum("g", op("min", X, 1 / s))
+    found = derive_cascade(c.build())
+    got = run_fused(found.fused, {"x": np.zeros(3), "v": np.ones(3)})
+    assert got["g"] == 0
+
+
+def test_what_cannot_be_checked_is_computed_stage_by_stage():
+    c = Cascade("out_of_reach", axis=N)
+    m = c.max("m", X)
+    c.sum("r", np.exp(X - m) * np.log(X - 10**6))
+    found = derive_cascade(c.build())
+    assert not found.certificate.valid
+    assert found.verdict is Verdict.NOT_FOUND
+    assert "could be checked" in found.stages[0].reason
+
+
+def test_a_tensor_may_be_called_like_a_unit():
+    """The names that long expressions get are no tensor's."""
+    e = [tensor(f"e{i}") for i in range(6)]
+    names = "weights_of_the_first_kind", "weights_of_the_second_kind"
+    p, q = (tensor(n, axes("d")) for n in names)
+    c = Cascade("named", axis=N)
+    m = c.max("m", X)
+    product = Reduce("sum", "d", p * q)
+    c.sum("g", np.exp(X - m) * (sum(e[1:], e[0]) - product))
+    fused = derive_cascade(c.build()).fused
+    rng = np.random.default_rng(0)
+    x, scalars, vectors = rng.normal(size=7), rng.normal(size=6), rng.normal(size=(2, 3))
+    arrays = {"x": x, **{f"e{i}": e for i, e in enumerate(scalars)}, **dict(zip(names, vectors, strict=True))}
+    want = np.exp(x - x.max()).sum() * (scalars.sum() - vectors[0] @ vectors[1])
+    assert run_fused(fused, arrays)["g"] == pytest.approx(want)
+
+
+@pytest.mark.parametrize("values", [(0.25, 1.5, 1.0), (0.0, 0.0, 0.0), (-1.0, 2.0, 0.5)])
+def test_an_infinite_dependency_may_be_absorbed(values):
+    """min(x, 1/s) of s = 0 is x: what is final before the pass is read as it is."""
+    c = Cascade("absorbed", axis=N)
+    s = c.max("s", X)
+    c.sum("r", op("min", X, 1 / (s - 1.5)))
+    found = derive_cascade(c.build())
+    x = np.array(values)
+    with np.errstate(divide="ignore"):
+        want = np.minimum(x, 1 / (x.max() - 1.5)).sum()
+    assert run_fused(found.fused, {"x": x})["r"] == pytest.approx(want)

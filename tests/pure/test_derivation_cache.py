@@ -117,6 +117,15 @@ def test_code_in_an_entry_is_not_run(cache):
     assert not (cache / "owned").exists()
 
 
+def test_what_ran_out_of_time_is_not_kept(cache):
+    """Another moment, or another machine, would have gone on."""
+    cascade = ENTRIES["softmax"].cascade()
+    made = derive_with(cascade, settings_for())
+    made.timeline[-1].outcome = "time"
+    assert derived(cascade, settings_for(), lambda: made) is made
+    assert not _entries(cache)
+
+
 def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch):
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")

@@ -75,13 +75,14 @@ def test_garbage_is_dropped_when_there_is_much(engine, monkeypatch):
         assert scope.saturate(Step("again"), Limits()).outcome == "saturated"
 
 
-@pytest.mark.parametrize("limits", [Limits(nodes=30), Limits(iterations=2), Limits(seconds=0.0)])
-def test_limits_end_a_search(engine, limits):
+@pytest.mark.parametrize(("limits", "outcome"), [(Limits(nodes=30), "limit"), (Limits(iterations=2), "limit"),
+                                                 (Limits(seconds=0.0), "time")])
+def test_limits_end_a_search(engine, limits, outcome):
     with engine.scope(leaf) as scope:
         scope.state("unbound")
         scope.add(Sum((X + V) * (X * V + 1) * (V + 2)))
         step = scope.saturate(Step("large"), limits)
-    assert step.outcome == "limit"
+    assert step.outcome == outcome
     assert step.iterations <= 3
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -24,7 +25,7 @@ from redfuser.derivation.verdict import StageReport, lower_bound
 from redfuser.derivation.witness import Witness, find_witness
 from redfuser.errors import RedfuserError
 from redfuser.ir import OPS, Cascade, Expr, Load, Reduction, Ref, Tensor, op
-from redfuser.rules.real import RealEvaluator, by_table
+from redfuser.rules.real import RealEvaluator, by_table, context, precision
 from redfuser.testing.grammar import random_cascade
 from redfuser.testing.trial import LIMITS
 from redfuser.zoo import ENTRIES
@@ -310,23 +311,23 @@ def test_derivatives(fn):
     rng = random.Random(fn)
     x, c = Load("x"), Load("c")
     e = op(fn, *((x * c, c)[: OPS[fn].arity]))
-    with mpmath.workdps(40):
+    with precision(40):
         for _ in range(6):
-            at, other = mpmath.mpf(rng.uniform(0.3, 1.5)), mpmath.mpf(rng.uniform(0.3, 1.5))
+            at, other = context().mpf(rng.uniform(0.3, 1.5)), context().mpf(rng.uniform(0.3, 1.5))
 
             def value(t, e=e, other=other):
                 return RealEvaluator(by_table({x: t, c: other}), 1)(e)
 
             slope = RealEvaluator(by_table({x: at, c: other}), 1)(derivative(e, x))
             if fn not in ("floor", "ceil", "rint"):
-                assert abs(slope - mpmath.diff(value, at)) < 1e-15
+                assert abs(slope - context().diff(value, at)) < 1e-15
             else:
                 assert slope == 0
 
 
 def test_span_counts_dimensions():
-    with mpmath.workdps(100):
-        rows = [[mpmath.mpf(i**j) for j in range(5)] for i in range(1, 4)]
+    with precision(100):
+        rows = [[context().mpf(i**j) for j in range(5)] for i in range(1, 4)]
         span = Span(5)
         assert [span.add(r) for r in rows] == [True] * 3
         assert not span.add([a + b for a, b in zip(rows[0], rows[2], strict=True)])
@@ -342,7 +343,7 @@ def test_most_independent_rows_come_first():
 
 
 def test_threads_do_not_share_precision():
-    """The precision of mpmath is global: without turns a certificate would be computed in another one's digits."""
+    """Neither with each other nor with a caller who uses mpmath with few digits."""
     fused = derive_cascade(FINITE["variance"][0]).fused
 
     def work(i):
@@ -353,6 +354,18 @@ def test_threads_do_not_share_precision():
         c.sum("r", np.tanh(X - mean))
         return growth(c.build(), "r").growing  # type: ignore[union-attr]
 
+    done = threading.Event()
+
+    def other():
+        while not done.is_set():
+            with mpmath.workdps(8):
+                assert mpmath.mp.dps == 8
+
+    caller = threading.Thread(target=other)
+    caller.start()
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(work, range(12)))
+        found = list(pool.map(work, range(12)))
+    done.set()
+    caller.join()
+    assert all(found)
     assert mpmath.mp.dps == 15

@@ -57,6 +57,13 @@ def test_whole_rows_fit_a_quarter_of_the_second_cache() -> None:
     assert choose.whole_row_limit(AVX2, 4, 3) < limit
 
 
+def test_groups_of_rows_leave_work_for_all_threads() -> None:
+    assert choose.shared_rows(1, 1, 64, 64) == 32
+    assert choose.shared_rows(2, 1, 64, 64) == 16
+    assert choose.shared_rows(64, 1, 64, 64) == 1
+    assert choose.shared_rows(2, 1, 64, 1024) == 2  # the state of a group stays in cache
+
+
 def test_streaming_stores_beyond_the_last_cache() -> None:
     assert not choose.streaming_stores(AVX2, AVX2.llc)
     assert choose.streaming_stores(AVX2, AVX2.llc + 1)

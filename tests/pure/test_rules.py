@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from redfuser.errors import RuleError
+from redfuser.ir import Part
 from redfuser.rules import APPROXIMATE, GROUPS, check_rule, default, fact, online, rule, ruleset
-from redfuser.rules.language import Max, Sum, nonnegative, positive
+from redfuser.rules.language import Best, Max, Sum, changes, nonnegative, nonzero, positive
 from redfuser.rules.theory import TABLES, Theory, law_text
 
 LAWS = [*default, *APPROXIMATE["requantize"]]
@@ -78,6 +79,60 @@ def test_an_untested_rule_is_not_ok():
         return a, a + 1
 
     assert not check_rule(never).ok
+
+
+def test_samples_without_a_value_check_nothing():
+    @rule("exact")
+    def nowhere(a):
+        """log(-e^a) = sqrt(-e^a), where neither has a value"""
+        return np.log(-np.exp(a)), np.sqrt(-np.exp(a))
+
+    check = check_rule(nowhere)
+    assert not check.ok
+    assert check.samples == 0
+    assert check.counterexample is None
+
+    @fact(where=lambda a: (positive(np.exp(a)),))
+    def nothing(a):
+        """log(-e^a) > 0, where it has no value"""
+        return positive(np.log(-np.exp(a)))
+
+    assert not check_rule(nothing).ok
+
+
+def test_roundings_are_measured_in_steps():
+    @rule("approximate", tolerance=1.0)
+    def opposite(a, f):
+        """round(a + f) is about -round(a + f)"""
+        return np.rint(a + f), -np.rint(a + f)
+
+    @rule("approximate", tolerance=1.0)
+    def nothing_left(a):
+        """round(a) is about 0"""
+        return np.rint(a), 0 * a
+
+    @rule("approximate", tolerance=1.0, varying="a", where=[changes("old", "new"), nonzero("old")])
+    def unscaled(a, old, new):
+        """round(a new) is about round(a old)"""
+        return np.rint(a * new), np.rint(a * old)
+
+    for law in (opposite, nothing_left, unscaled):
+        assert check_rule(law).counterexample is not None, law
+
+
+def test_facts_hold_while_a_list_is_not_full():
+    def best_is(place):
+        @fact(where=[positive("a")])
+        def best(a):
+            """a > 0 gives a best one > 0"""
+            return positive(Part("value", place, Best(a)))
+
+        return check_rule(best)
+
+    assert best_is((0,)).ok
+    assert best_is(()).ok
+    assert not best_is(("*",)).ok
+    assert not best_is((2,)).ok
 
 
 def test_rule_reads_like_the_documentation():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from derive_examples import EXAMPLES, derived
 
-from redfuser.derivation import certify
+import redfuser as rf
+from redfuser.derivation import certify, derive_cascade
 from redfuser.ir import Const
 from redfuser.ir.ops import PIVOT
 from redfuser.testing import check_fusion, mutants, mutate_fused
@@ -45,6 +47,18 @@ def test_a_variance_without_its_pivot_is_caught():
     dropped = replace(fused, accumulators=tuple(
         replace(a, body=Const(0)) if a.monoid == PIVOT else a for a in fused.accumulators))
     assert not check_fusion(EXAMPLES["variance"], fused=dropped, targets=(), kinds=("far",), shrink=False).ok
+
+
+def test_bodies_of_a_user_monoid_have_mutants():
+    magnitude = rf.monoid("magnitude", identity=0.0, combine=lambda a, b: np.sqrt(a * a + b * b), commutative=True,
+                          draw=lambda rng: abs(rng.gauss(0, 3)))
+    n = rf.axes("n")
+    x = rf.tensor("x", n)
+    c = rf.Cascade("norm", axis=n)
+    c.reduce(magnitude, "r", np.exp(x) * 2.0)
+    text = "\n".join(what for _, what in mutants(derive_cascade(c.build()).fused))
+    assert "body of r: factor" in text
+    assert "for magnitude" not in text
 
 
 def test_mutants_are_different_and_described():

@@ -7,13 +7,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fused_examples import ROWS, arrays_for, entropy, logsumexp, softmax
+from fused_parts import by_hand
 from tile_runs import assert_runs, kernel_for, run
 
-from redfuser.codegen.nodes import Sweep
+from redfuser.codegen.nodes import For, Sweep
 from redfuser.codegen.passes.bodies import nested
-from redfuser.derivation.fusion import FusedCascade
+from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade
 from redfuser.extract import Options
-from redfuser.ir import Expr, Load, rewrite
+from redfuser.ir import (
+    Axis,
+    Cascade,
+    Const,
+    Expr,
+    Let,
+    Load,
+    New,
+    Old,
+    Out,
+    Reduction,
+    Ref,
+    Size,
+    Tensor,
+    rewrite,
+)
 
 
 def transposed(fused: FusedCascade) -> FusedCascade:
@@ -87,3 +103,33 @@ def test_nan_stays_in_its_column() -> None:
     got = run(kernel, fused, arrays, {"p": 9, "n": 20})["o"]
     assert np.isnan(got[2])
     assert np.isfinite(np.delete(got, 2)).all()
+
+def products_of_columns() -> FusedCascade:
+    """sum over n of (x[n,p] - mean[p]) * x[n,p']: the means are the same for all p'."""
+    x, other, at, pair = Load("x", ("n", "p")), Load("x", ("n", "p'")), ("p",), ("p'", "p")
+    cascade = Cascade(
+        "pairs",
+        "n",
+        (Axis("n"), Axis("p"), Axis("p'")),
+        (Tensor("x", ("n", "p"), "float32"),),
+        (),
+        (Reduction("S", "sum", x, at), Reduction("o", "sum", (x - Ref("S", at) / Size("n")) * other, pair)),
+        (Out("z", pair, Ref("o", pair), "float32"),),
+    )
+    accumulators = (
+        Accumulator("S", "sum", x, at),
+        Accumulator(COUNT, "sum", Const(1.0)),
+        Accumulator("Y", "sum", other, ("p'",)),
+        Accumulator("o", "sum", (x - Ref("d", at)) * other, pair),
+    )
+    means = (Let("d", at, Ref("S", at) / Ref(COUNT)),)
+    return by_hand(cascade, accumulators, deps=means, corrections={"o": Old("o") + Old("Y") * (Old("d") - New("d"))})
+
+
+@pytest.mark.parametrize("columns", [8, 11, 16, 40])
+def test_rows_share_the_state_of_their_columns(columns: int) -> None:
+    for options in (Options(strategy="columns"), Options(strategy="columns", block=4, tile=8)):
+        kernel = assert_runs(products_of_columns(), {"p": columns, "n": 21}, options)
+        assert "schedule: columns" in kernel.notes
+        assert any("share" in note for note in kernel.notes)
+        assert any(isinstance(s, For) and s.kind == "row" for s in nested(kernel.phases[0].loop.body))

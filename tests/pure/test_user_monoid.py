@@ -11,7 +11,7 @@ import pytest
 import redfuser as rf
 from redfuser import pipeline
 from redfuser.derivation import derive_cascade, run_fused
-from redfuser.errors import LawViolation, ShapeError, TraceError
+from redfuser.errors import ArgumentError, LawViolation, ShapeError, TraceError
 from redfuser.frontend import Spec
 from redfuser.ir import run_cascade
 
@@ -79,6 +79,14 @@ def test_what_definitions_refuse():
         rf.monoid("no name", identity=0.0, combine=lambda a, b: a + b)
     with pytest.raises(TraceError, match="2 numbers for 1 parts"):
         rf.monoid("pair", identity=(0.0, 0.0), combine=lambda a, b: a)
+    with pytest.raises(ArgumentError, match="'identity' of monoid 'letter'"):
+        rf.monoid("letter", identity="a", combine=lambda a, b: a + b)
+    with pytest.raises(ArgumentError, match="'identity' of monoid 'none'"):
+        rf.monoid("none", identity=None, combine=lambda a, b: a + b)
+    with pytest.raises(ArgumentError, match="'draw' of monoid 'pair' gives 2 numbers for 1 parts"):
+        rf.monoid("pair", identity=0.0, combine=lambda a, b: a + b, draw=lambda rng: (1.0, 2.0))
+    with pytest.raises(ArgumentError, match="'draw' of monoid 'letter'"):
+        rf.monoid("letter", identity=0.0, combine=lambda a, b: a + b, draw=lambda rng: "a")
     with pytest.raises(TraceError, match="3 values for 2 parts"):
         rf.monoid("pair", identity=(0.0, 0.0), parts=("p", "q"), combine=lambda a, b: (*a, b[0]))
     with pytest.raises(TraceError, match="truth value"):
