@@ -26,6 +26,8 @@ QUICK = Limits(nodes=1500, iterations=8)
 """A search that has found nothing by then asks whether it is hopeless before it goes on."""
 ROOM = 3
 """How many times the node limit the last search for an expandable stage may use."""
+FEW = 2
+"""A round that adds no more nodes is as good as the last."""
 LENGTH = Size(STREAM)
 
 
@@ -175,16 +177,18 @@ class _Enough:
         self.cost = cost
         self.search = search
         self.last = -1
+        self.nodes = 0
         self.same = 0
         self.asked = False
 
     def __call__(self, step: Step) -> str:
         before, self.last = self.last, self.cost()
+        grown, self.nodes = step.nodes - self.nodes, step.nodes
         self.same = self.same + 1 if before == self.last else 0
         if not self.same:
             step.reached = step.iterations
         if self.last < FORBIDDEN:
-            return "settled" if self.same == 2 else ""
+            return "settled" if self.same == 2 or (self.same and grown <= FEW) else ""
         if not self.asked and (step.nodes > QUICK.nodes or step.iterations >= QUICK.iterations):
             self.asked = True
             return "hopeless" if self.search.hopeless() else ""

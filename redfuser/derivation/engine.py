@@ -166,8 +166,9 @@ class Scope:
         report, sizes = self.engine.run(f"(run-schedule (seq {settle} {phases})) (print-size)")
         matched.update(name for name, count in report.report.num_matches_per_rule.items() if count)
         counts = self.engine.counts(sizes.sizes)
-        before, self.filled = self.filled, self.filled.union(t for t, rows in counts.items() if rows and t in TABLES)
-        return bool(report.report.updated) or self.filled != before, _nodes(counts)
+        new = [t for t, rows in counts.items() if rows and t not in self.filled and t in TABLES]
+        self.filled = self.filled.union(new)
+        return bool(report.report.updated or new), _nodes(counts)
 
     def saturate(self, step: Step, limits: Limits, enough: Callable[[Step], str] = lambda _: "") -> Step:
         """Iterate until nothing changes, `enough` gives a word for the outcome, or a limit is hit."""
@@ -259,14 +260,12 @@ class Engine:
     def _clear(self) -> None:
         """Empty the e-graph. Subsumed rows cannot be deleted: unreachable as they are, they gather until there are so
         many that copying the theory is cheaper than to drag them along."""
-        self._garbage.clear()
-        _, sizes = self.run(f"{START[0]} (print-size)")
+        _, sizes, *_ = self.run(f"{START[0]} (print-size) {START[1]}")
         self._garbage = dict(sizes.sizes)
         if _nodes(self._garbage) > MOST_GARBAGE:
             self._garbage.clear()
             self._rulesets.clear()
-            self.run("(pop) (push)")
-        self.run(START[1])
+            self.run(f"(pop) (push) {START[1]}")
 
     def rulesets(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> str:
         """Prefix of the rulesets of the laws that can match among the nodes `found` and that `keep` accepts."""
