@@ -114,9 +114,10 @@ def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
     }
 
 
-@lru_cache(maxsize=32)
-def _without_rounding(mp: Any) -> Mapping[str, Callable[..., Any]]:
-    return {**_scalar_ops(mp), "rint": lambda a: a}
+@lru_cache(maxsize=64)
+def real_operations(mp: Any, rounding: bool) -> Mapping[str, Callable[..., Any]]:
+    """Operation -> its function of the numbers of a context; without `rounding`, rint is the identity."""
+    return _scalar_ops(mp) if rounding else {**_scalar_ops(mp), "rint": lambda a: a}
 
 
 class RealEvaluator:
@@ -140,7 +141,7 @@ class RealEvaluator:
 
     def operations(self, rounding: bool) -> Mapping[str, Callable[..., Any]]:
         """Operation -> its function of numbers."""
-        return _scalar_ops(self.mp) if rounding else _without_rounding(self.mp)
+        return real_operations(self.mp, rounding)
 
     def __call__(self, e: Expr) -> Value:
         value = self.memo.get(e)

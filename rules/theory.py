@@ -88,8 +88,8 @@ class Theory:
         self.text = "\n".join([*lines, *_clearing()])
 
     def combined(self, prefix: str, found: frozenset[str], keep: Callable[[Law], bool] | None = None) -> str:
-        """Text that declares `{prefix}-settle` and one ruleset `{prefix}-{phase}` per phase of `ROUNDS`, of the laws
-        that can match when there are rows in the tables `found` alone, and that `keep` accepts."""
+        """Text that declares `{prefix}-settle` and a ruleset `{prefix}-{phase}` for each phase of `ROUNDS` that has any
+        of the laws that can match when there are rows in the tables `found` alone, and that `keep` accepts."""
         members: dict[str, list[str]] = {p: [] for p in ("settle", *ROUNDS)}
         while more := {m.guide for m in self._members if m.guide and m.needs <= found} - found:
             found |= more  # a guide is there in the round that concludes it
@@ -97,7 +97,7 @@ class Theory:
             if m.needs <= found and (m.law is None or keep is None or keep(m.law)):
                 members["settle" if m.phase in SETTLE else m.phase].append(m.ruleset)
         return "\n".join(f"(unstable-combined-ruleset {prefix}-{p} {' '.join(names)})" if names
-                         else f"(ruleset {prefix}-{p})" for p, names in members.items())
+                         else f"(ruleset {prefix}-{p})" for p, names in members.items() if names or p == "settle")
 
 
 _NODES: dict[str, tuple[str, ...]] = {

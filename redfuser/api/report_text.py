@@ -120,7 +120,8 @@ def sections(r: Report) -> Iterable[tuple[str, str]]:
 
 def report_lines(r: Report) -> Iterable[str]:
     if r.cascades:
-        yield f"{r.name}: {r.verdict}, {r.passes} pass{'es' * (r.passes != 1)} instead of {r.passes_before}"
+        beside = f"instead of {r.passes_before}" if r.passes < r.passes_before else "as many as stage by stage"
+        yield f"{r.name}: {r.verdict}, {r.passes} pass{'es' * (r.passes != 1)} {beside}"
     else:
         yield f"{r.name}: no reductions"
     if r.bytes:

@@ -160,10 +160,7 @@ class Scope:
     def _round(self, matched: set[str]) -> tuple[bool, int]:
         """One round of the laws that can match what there is: those of nodes and relations without any row wait."""
         self._speak()
-        rulesets = self.engine.rulesets(self.filled, self.keep)
-        settle = f"(saturate {rulesets}-settle)"
-        phases = " ".join(f"(run {rulesets}-{phase}) {settle}" for phase in ROUNDS)
-        report, sizes = self.engine.run(f"(run-schedule (seq {settle} {phases})) (print-size)")
+        report, sizes = self.engine.run(self.engine.schedule(self.filled, self.keep))
         matched.update(name for name, count in report.report.num_matches_per_rule.items() if count)
         counts = self.engine.counts(sizes.sizes)
         new = [t for t, rows in counts.items() if rows and t not in self.filled and t in TABLES]
@@ -227,7 +224,7 @@ class Engine:
         self._egraph: Any = None
         self._busy = False
         self._garbage: dict[str, int] = {}
-        self._rulesets: dict[tuple[frozenset[str], frozenset[str] | None], str] = {}
+        self._schedules: dict[tuple[frozenset[str], frozenset[str] | None], str] = {}
 
     def fresh(self) -> int:
         """A number not used before."""
@@ -264,17 +261,20 @@ class Engine:
         self._garbage = dict(sizes.sizes)
         if _nodes(self._garbage) > MOST_GARBAGE:
             self._garbage.clear()
-            self._rulesets.clear()
+            self._schedules.clear()
             self.run(f"(pop) (push) {START[1]}")
 
-    def rulesets(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> str:
-        """Prefix of the rulesets of the laws that can match among the nodes `found` and that `keep` accepts."""
+    def schedule(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> str:
+        """The text of one round of the laws that can match among the nodes `found` and that `keep` accepts."""
         key = found, None if keep is None else frozenset(law.name for law in self.rules if keep(law))
-        if key not in self._rulesets:
+        if key not in self._schedules:
             prefix = f"part{self.fresh()}"
-            self.run(self.theory.combined(prefix, found, keep))
-            self._rulesets[key] = prefix
-        return self._rulesets[key]
+            declared = self.theory.combined(prefix, found, keep)
+            self.run(declared)
+            settle = f"(saturate {prefix}-settle)"
+            phases = " ".join(f"(run {prefix}-{p}) {settle}" for p in ROUNDS if f" {prefix}-{p} " in declared)
+            self._schedules[key] = f"(run-schedule (seq {settle} {phases})) (print-size)"
+        return self._schedules[key]
 
     def run(self, text: str) -> list[Any]:
         """Run egglog text.
@@ -296,7 +296,7 @@ class Engine:
             name = type(problem).__name__
             if name == "PanicException":
                 self._egraph = None
-                self._rulesets.clear()
+                self._schedules.clear()
             elif name != "EggSmolError":
                 raise
             raise EngineError(f"the equality-saturation engine failed: {problem}") from problem

@@ -18,7 +18,7 @@ from redfuser.derivation.sample import Sampler, Stream
 from redfuser.derivation.steer import Steering
 from redfuser.ir import Op, walk
 from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
-from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEvaluator, context
+from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEvaluator, context, real_operations
 
 FEW = (-1, 1, 2, 3)
 """Few numbers make ties."""
@@ -34,7 +34,7 @@ class Ieee(RealEvaluator):
 
     def operations(self, rounding: bool) -> Mapping[str, Callable[..., Any]]:
         """Those of floating point."""
-        return {**super().operations(rounding), **_ieee(self.mp, self.loop)}
+        return _operations(self.mp, rounding, self.loop)
 
     def no_integer(self) -> Any:
         """Undefined, as what is no number."""
@@ -46,6 +46,11 @@ class Ieee(RealEvaluator):
             items = self.elements(value)
             return next((x for x in items if self.mp.isnan(x)), None) or super().reduce(monoid, items)
         return super().reduce(monoid, value)
+
+
+@lru_cache(maxsize=128)
+def _operations(mp: Any, rounding: bool, loop: bool) -> Mapping[str, Callable[..., Any]]:
+    return {**real_operations(mp, rounding), **_ieee(mp, loop)}
 
 
 @lru_cache(maxsize=64)
