@@ -174,13 +174,13 @@ def _places(e: Expr, data: Expr, condition: Expr | None) -> Iterator[Expr | None
     elif isinstance(e, Op) and e.fn == "select":
         c, chosen, other = e.args
         yield from _places(c, data, condition)
-        yield from _places(chosen, data, _both(condition, c))
-        yield from _places(other, data, _both(condition, op("not", c)))
+        yield from _places(chosen, data, _both(condition, c, data))
+        yield from _places(other, data, _both(condition, op("not", c), data))
     elif isinstance(e, Op) and e.fn == "mul":
         factors = list(_factors(e))
         for weight in factors:
             if free_axes(weight) and not refs(weight) and data not in walk(weight):
-                condition = _both(condition, op("ne", weight, 0))
+                condition = _both(condition, op("ne", weight, 0), data)
         for x in factors:
             yield from _places(x, data, condition)
     else:
@@ -188,9 +188,10 @@ def _places(e: Expr, data: Expr, condition: Expr | None) -> Iterator[Expr | None
             yield from _places(x, data, condition)
 
 
-def _both(a: Expr | None, b: Expr) -> Expr | None:
-    """Both conditions; those that read results are not known when the pivot is chosen."""
-    if refs(b):
+def _both(a: Expr | None, b: Expr, data: Expr) -> Expr | None:
+    """Both conditions; those that read results are not known when the pivot is chosen, and an element of the data is
+    live where one of others with more axes than it needs it."""
+    if refs(b) or not free_axes(b) <= free_axes(data):
         return a
     return b if a is None else op("and", a, b)
 

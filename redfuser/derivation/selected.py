@@ -70,6 +70,7 @@ class _Marking:
         self.stages = {r.name: r for r in self.fused.cascade.reductions}
         self.producers = {p.name: p for p in self.fused.cascade.producers}
         self.axis = self.fused.cascade.axis
+        self._counts = {a.name for a in self.fused.accumulators if a.counts}
         self._written: dict[Expr, Expr] = {}
 
     def result(self, name: str, e: Expr) -> Expr:
@@ -189,7 +190,7 @@ class _Marking:
         if isinstance(e, (Old, New)) or (isinstance(e, Op) and OPS[e.fn].kind == "compare"):  # false of a NaN
             return
         if self.axis not in free_axes(e):
-            if any(map(self._divides, walk(e))):
+            if any(map(self._may_have_no_value, walk(e))):
                 yield e, conditions
         elif isinstance(e, Op) and e.fn == "select":
             c, yes, no = e.args
@@ -205,6 +206,13 @@ class _Marking:
 
     def _divides(self, e: Expr) -> TypeGuard[Op]:
         return isinstance(e, Op) and e.fn == "div" and self._mentions(e.args[1])
+
+    def _may_have_no_value(self, e: Expr) -> bool:
+        """Whether it divides by results, or is a result that is such a quotient at the end."""
+        if isinstance(e, Ref) and e.name in self.plain:
+            return any(isinstance(x, Op) and x.fn == "div" and not refs(x.args[1]) <= self._counts
+                       for x in walk(self.plain[e.name]))
+        return self._divides(e)
 
     def _final(self, q: Expr) -> Expr:
         """A quotient over the final state."""

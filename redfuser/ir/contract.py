@@ -204,7 +204,7 @@ def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0,
         deviating = _Definition(c, masked, sizes, np.longdouble, guarded=True) if deviates else definition
         wanted, types = _apart(definition, definition.results()), _result_types(c)
         other = _apart(deviating, deviating.results()) if deviates else wanted
-        beyond = {} if strict else _beyond(definition)
+        beyond = _beyond(definition, strict)
         bounds = _apart(definition, _bounds(definition))
         more = _apart(deviating, _bounds(deviating)) if deviates else bounds
         for name, value in wanted.items():
@@ -225,15 +225,17 @@ def _apart(definition: _Definition, values: dict[str, Array]) -> dict[str, Array
     return values | as_results(definition.cascade, values, definition.sizes)
 
 
-def _beyond(definition: _Definition) -> dict[str, Array]:
-    """Where results and outputs read an earlier result that is not finite, by the names of those that do."""
+def _beyond(definition: _Definition, strict: bool) -> dict[str, Array]:
+    """Where results and outputs read an earlier result that is not finite, by the names of those that do; `strict`:
+    one that is NaN."""
     c = definition.cascade
     infinite: dict[str, Array] = {}
     for r in c.reductions:
         axes, value = definition.values[r.name]
         if value.dtype.kind == "f":
             nothing = MONOIDS[r.monoid].identity if r.monoid in ("max", "min") else np.nan
-            infinite[r.name] = definition.align(~np.isfinite(value) & (value != nothing), axes)
+            lost = np.isnan(value) if strict else ~np.isfinite(value) & (value != nothing)
+            infinite[r.name] = definition.align(lost, axes)
     producers = {p.name: p.expr for p in c.producers}
     own = {r.name: (r.axes, names_read([r.body], producers)) for r in c.reductions}
     own |= {o.name: (o.axes, names_read([o.expr], producers)) for o in c.outs if not isinstance(o.expr, (Ref, Part))}

@@ -215,3 +215,16 @@ def test_the_count_of_a_later_pass_avoids_names_of_results():
     assert (d.passes, d.certificate.valid) == (2, True)
     assert len([a for a in d.fused.accumulators if a.counts]) == 2
     assert len({a.name for a in d.fused.accumulators}) == len(d.fused.accumulators)
+
+
+def test_a_selection_that_reads_an_undefined_mean_is_undefined():
+    """The mean is a reduction of its own here: the quotient that has no value is not in the stage that reads it."""
+    weight = np.exp(X - row("m"))
+    c = cascade("about_the_mean", [
+        reduction("m", "max", X), reduction("l", "sum", weight), reduction("a", "sum", weight / row("l") * Y),
+        reduction("s", "sum", masked((Y - row("a")) ** 2))], "x y")
+    fused = derive_cascade(c).fused
+    x, y = np.full((2, 4), -np.inf), np.array([[1.0, 2.0, 0.0, -1.0], [-1.0, -2.0, -3.0, -1.0]])
+    with np.errstate(all="ignore"):
+        got = run_fused(fused, {"x": x, "y": y})["s"]
+    np.testing.assert_array_equal(got, [np.nan, 0.0])

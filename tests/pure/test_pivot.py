@@ -139,3 +139,17 @@ def test_a_pivot_is_no_reduction_of_users():
 
     with pytest.raises(rf.errors.ShapeError, match="known are sum"):
         rf.Cascade("c", axis=rf.axes("n")).reduce(PIVOT, "p", rf.tensor("x", rf.axes("n")))
+
+
+def test_a_weight_with_more_axes_does_not_choose_the_pivot():
+    """The pivot of x[p, n] has no axis d, whatever weighs x in a stage over d."""
+    v = Load("v", ("n", "d"))
+    c = cascade("weighted", [reduction("S", "sum", X), reduction("o", "sum", (X - row("S") / N) * v, ("p", "d"))], "x v",
+                axes="pnd")
+    found = derive_cascade(c).fused
+    (shift,) = [a for a in found.accumulators if a.monoid == PIVOT]
+    assert shift.axes == ("p",)
+    rng = np.random.default_rng(0)
+    x, weight = rng.normal(size=(2, 9)), rng.normal(size=(9, 3))
+    got = run_fused(found, {"x": x, "v": weight})["o"]
+    np.testing.assert_allclose(got, (x - x.mean(1, keepdims=True)) @ weight, rtol=1e-12)
