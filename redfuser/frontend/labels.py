@@ -123,8 +123,8 @@ def _select(a: Tracer, labels: Tracer) -> Tracer:
     if labels.dtype.kind not in "iu":
         raise NoMeaning(located(f"an index has dtype {labels.dtype}; convert with .astype(np.int64)"))
     length = r.size(dim)
+    _check(r, labels.value, length)
     place = r.cast(labels.value, INT)
-    _check(r, place, length)
     if labels.dtype.kind == "i":  # from the end
         place = r.where(r.ufunc(np.less, place, r.const(0)), r.ufunc(np.add, place, length), place)
     hit = r.ufunc(np.equal, r.arange(dim), r.view(place, (*range(place.ndim), None)))
@@ -144,8 +144,7 @@ def _check(r: Recorder, place: Value, length: Value) -> None:
         ours = v.op in _ELEMENTWISE and v.dtype.kind != "f"
         todo += v.inputs
     if ours:
-        low = r.ufunc(np.greater_equal, place, r.ufunc(np.negative, length))
-        r.checks.append(r.ufunc(np.logical_and, low, r.ufunc(np.less, place, length)))
+        r.checks.append((place, length))
 
 
 def _axis(axis: Any, rank: int) -> int:

@@ -95,7 +95,7 @@ def _freeze(recorder: Recorder, arguments: Mapping[str, Value], result: Any, tit
     if not outputs:
         raise TraceError(f"{title} returns {result!r}, which holds no array; return the arrays to compute")
     needed = _reachable([*outputs, *arguments.values(), *(v for v, _ in recorder.branches), *recorder.assumptions,
-                         *recorder.checks])
+                         *(v for pair in recorder.checks for v in pair)])
     kept = [v for v in recorder.values if id(v) in needed]
     position = {id(v): i for i, v in enumerate(kept)}
     labels = _label_sizes(kept)
@@ -108,7 +108,7 @@ def _freeze(recorder: Recorder, arguments: Mapping[str, Value], result: Any, tit
     return Trace(title, nodes, {n: position[id(v)] for n, v in arguments.items()}, captured,
                  tuple(position[id(v)] for v in outputs), structure, sizes, (*guards, *recorder.scope_guards.values()),
                  tuple(dict.fromkeys(position[id(v)] for v in recorder.assumptions)),
-                 checks=tuple(dict.fromkeys(position[id(v)] for v in recorder.checks)))
+                 checks=tuple(dict.fromkeys((position[id(v)], position[id(n)]) for v, n in recorder.checks)))
 
 
 def _is_text_like(x: Any) -> bool:

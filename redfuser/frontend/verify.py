@@ -53,12 +53,13 @@ def refuse_labels(trace: Trace, arrays: Mapping[str, Any]) -> None:
     """
     sizes = trace.size_values({name: np.shape(arrays[name]) for name in trace.arguments})
     replay = Replay(trace, arrays, sizes)
-    for position in trace.checks:
-        holds = np.asarray(replay.value(position))
-        if not holds.all():
-            raise LabelError(f"{trace.name}: {int((~holds).sum())} of {holds.size} labels are outside the axis they "
-                             "choose from; replace them first, np.where(labels == ignore, 0, labels)\n"
-                             f"  at {trace.nodes[position].source}")
+    for position, length in trace.checks:
+        labels, n = np.asarray(replay.value(position)), replay.value(length)
+        if labels.size and not -n <= labels.min() <= labels.max() < n:
+            outside = int(((labels < -n) | (labels >= n)).sum())
+            raise LabelError(f"{trace.name}: {outside} of {labels.size} labels are outside the axis they choose from; "
+                             "replace them first, np.where(labels == ignore, 0, labels)\n"
+                             f"  at {trace.nodes[length].source}")
 
 
 _EXTREMES = {"maximum": "maximum", "minimum": "minimum", "argmax": "arg max", "argmin": "arg min"}
