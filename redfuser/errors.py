@@ -57,6 +57,10 @@ class AssumptionError(RedfuserError, ValueError):
     """A condition that was stated by `rf.assume` does not hold for the data at hand."""
 
 
+class LabelError(RedfuserError, IndexError):
+    """An integer array chooses an element outside of its axis."""
+
+
 class LawViolation(RedfuserError, ValueError):
     """A reduction operator breaks a law that fusion rests on: `law` names it, `counterexample` gives the values."""
 

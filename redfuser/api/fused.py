@@ -20,7 +20,7 @@ from redfuser.errors import ArgumentError, DTypeError, ShapeError
 from redfuser.frontend import Spec
 from redfuser.frontend.record import StaticNeeded
 from redfuser.frontend.spec import supported_dtype
-from redfuser.frontend.verify import checks_wanted, verify_assumptions
+from redfuser.frontend.verify import checks_wanted, refuse_labels, verify_assumptions
 from redfuser.pipeline import Options
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class Fused:
             when no kernel can be built on this machine.
         AssumptionError
             with `REDFUSER_CHECK=1`, when the data break a condition that `rf.assume` states.
+        LabelError
+            when an integer array chooses an element outside of its axis.
         """
         try:
             return self._call(args, kwargs, out)
@@ -126,6 +128,8 @@ class Fused:
             # what decides which trace serves an argument: dtype, weakness, rank, which dimensions have size 1
             key.append((array.dtype, is_weak(value), tuple([n == 1 for n in array.shape])))
         program = self._program((*key, *self._static_key(static)), arrays, values, static)
+        if program.trace.checks:
+            refuse_labels(program.trace, arrays)
         if program.trace.assumptions and checks_wanted():
             verify_assumptions(program.trace, arrays)
         results = program.run(arrays, self._outs(program, out))

@@ -51,6 +51,7 @@ class _Expander:
             outputs=tuple(at[i] for i in t.outputs),
             guards=guards,
             assumptions=tuple(at[i] for i in t.assumptions),
+            checks=tuple((at[i], at[n]) for i, n in t.checks),
             shapes=shapes,
         )
 

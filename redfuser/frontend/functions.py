@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from redfuser.errors import RedfuserError, ShapeError, TraceError
-from redfuser.frontend import contract, order, reductions
+from redfuser.frontend import contract, labels, nan_reductions, order, reductions
 from redfuser.frontend.creation import band_mask, full, to_shape
 from redfuser.frontend.dims import Dim, show_shape
 from redfuser.frontend.record import NoMeaning, promote
@@ -230,6 +230,9 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.sum: reductions.sum_, np.prod: reductions.prod, np.max: reductions.amax, np.min: reductions.amin,
     np.any: reductions.any_, np.all: reductions.all_, np.mean: reductions.mean, np.var: reductions.var,
     np.std: reductions.std, np.ptp: reductions.ptp, np.average: reductions.average,
+    np.nansum: nan_reductions.nansum, np.nanprod: nan_reductions.nanprod, np.nanmax: nan_reductions.nanmax,
+    np.nanmin: nan_reductions.nanmin, np.nanmean: nan_reductions.nanmean, np.nanvar: nan_reductions.nanvar,
+    np.nanstd: nan_reductions.nanstd, np.take_along_axis: labels.take_along_axis,
     np.argmax: order.argmax, np.argmin: order.argmin,
     np.count_nonzero: reductions.count_nonzero, np.linalg.norm: reductions.norm,
     np.einsum: contract.einsum, np.dot: contract.dot, np.inner: contract.inner, np.outer: contract.outer,

@@ -100,6 +100,7 @@ class Trace:
     guards     what must still hold for the trace to be valid at a later call
     shapes     position of an input or output -> its shape for the caller, where that has products of sizes
     assumptions  positions of the conditions (bool) that the caller guarantees to hold everywhere
+    checks     positions of labels and of the length of the axis they choose from, which every call compares
     """
 
     name: str
@@ -112,6 +113,7 @@ class Trace:
     guards: tuple[SizeGuard | ScopeGuard, ...] = ()
     assumptions: tuple[int, ...] = ()
     shapes: Mapping[int, Shape] = field(default_factory=dict)
+    checks: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         lines = [f"trace {self.name}"]
@@ -123,6 +125,7 @@ class Trace:
             lines.append(f"  %{i} = {n!s:{width if where else 0}}{where}")
         lines.append(f"  return {', '.join(f'%{i}' for i in self.outputs)}")
         lines += [f"  assume %{i}" for i in self.assumptions]
+        lines += [f"  check %{i} within %{n}" for i, n in self.checks]
         lines += [f"  guard {g}" for g in self.guards]
         return "\n".join(lines)
 
@@ -263,7 +266,8 @@ def check_trace(t: Trace) -> None:
             raise DTypeError(f"{where}: unsupported dtype")
         if n.weak and n.shape:
             raise CheckError(f"{where}: only 0-d values are weak")
-    if any(not 0 <= i < len(t.nodes) for i in (*t.outputs, *t.arguments.values(), *t.assumptions)):
-        raise CheckError(f"trace {t.name}: an output, argument or assumption does not exist")
+    if any(not 0 <= i < len(t.nodes) for i in (*t.outputs, *t.arguments.values(), *t.assumptions,
+                                                 *(i for pair in t.checks for i in pair))):
+        raise CheckError(f"trace {t.name}: an output, argument, assumption or check does not exist")
     if len(t.outputs) != len(leaves_of(t.structure)):
         raise CheckError(f"trace {t.name}: {len(t.outputs)} outputs for {len(leaves_of(t.structure))} places")

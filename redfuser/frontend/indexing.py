@@ -1,4 +1,4 @@
-"""Basic indexing of traced arrays: `None`, `...`, full slices, integer positions."""
+"""Indexing of traced arrays: `None`, `...`, full slices, integer positions, arrays of labels."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ import numpy as np
 
 from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend.dims import Dim, show_shape
+from redfuser.frontend.labels import index_labels, is_label_array
 from redfuser.frontend.remedies import shown_slice
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer
 
-_REMEDY = ("only None, `...`, `:`, integer positions and slices of one element can be recorded; choose elements with "
-           "np.where, or pass the slice as an argument")
+_REMEDY = ("only None, `...`, `:`, integer positions, slices of one element and arrays of labels can be recorded; "
+           "choose elements with np.where, or pass the slice as an argument")
 
 
 def index(a: Tracer, key: Any) -> Tracer:
-    """`a[key]` for basic keys.
+    """`a[key]` for basic keys and arrays of integers.
 
     Raises
     ------
     TraceError
-        for slices that keep a part of an axis, and for index arrays and masks.
+        for slices that keep a part of an axis, for masks, and for several arrays of labels.
     ShapeError
         for too many indices and positions outside.
     """
     keys = _expand_ellipsis(a, key if isinstance(key, tuple) else (key,))
     dims: list[int | None] = []
     fixed: list[tuple[int, int]] = []
+    arrays: dict[int, Any] = {}
     position = 0
     for k in keys:
         if k is None:
@@ -40,16 +42,27 @@ def index(a: Tracer, key: Any) -> Tracer:
             else:
                 fixed.append((position, _single(a, position, k)))
                 dims.append(None)
+        elif is_label_array(k):
+            arrays[len(dims)] = k
+            dims.append(position)
         else:
             fixed.append((position, _element(a, position, k)))
         position += 1
-    return a.view(tuple(dims), tuple(fixed))
+    found = a.view(tuple(dims), tuple(fixed))
+    return index_labels(found, arrays, _place(keys)) if arrays else found
+
+
+def _place(keys: list[Any]) -> int:
+    """Where the dimensions chosen by arrays go: to the arrays, or to the front when slices lie between these."""
+    at = [i for i, k in enumerate(keys) if k is not None and not isinstance(k, slice)]
+    return at[0] if at[-1] - at[0] + 1 == len(at) else 0
 
 
 def _expand_ellipsis(a: Tracer, keys: tuple[Any, ...]) -> list[Any]:
     """Keys for all dimensions, in order."""
-    if any(isinstance(k, (np.ndarray, list)) or (isinstance(k, Tracer) and (k.ndim or not k.is_size)) for k in keys):
-        raise TraceError(located(f"indexing with an array or a mask cannot be recorded; {_REMEDY}"))
+    if any(isinstance(k, (np.ndarray, list)) or (isinstance(k, Tracer) and (k.ndim or not k.is_size)) for k in keys
+           if not is_label_array(k)):
+        raise TraceError(located(f"indexing with a list, a mask or a traced number cannot be recorded; {_REMEDY}"))
     used = sum(1 for k in keys if k is not None and k is not Ellipsis)
     if used > a.ndim:
         raise ShapeError(located(f"{used} indices for an array of shape {show_shape(a.value.shape)}"))

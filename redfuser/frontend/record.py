@@ -46,13 +46,14 @@ class Value:
 @dataclass(eq=False)
 class Recorder:
     """State of one trace. `values` are in execution order; `branches` are the questions about sizes that were asked;
-    `assumptions` are the conditions that the caller guarantees."""
+    `assumptions` are the conditions that the caller guarantees; `checks` are labels, and the length of their axis."""
 
     values: list[Value] = field(default_factory=list)
     captured: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     branches: list[tuple[Value, bool]] = field(default_factory=list)
     scope_guards: dict[tuple[int, str], ScopeGuard] = field(default_factory=dict)
     assumptions: list[Value] = field(default_factory=list)
+    checks: list[tuple[Value, Value]] = field(default_factory=list)
     array_names: dict[int, str] = field(default_factory=dict)
     named_sizes: dict[str, Dim] = field(default_factory=dict)
     _ranks: dict[int, Dim] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from redfuser.frontend.record import BOOL, FLOAT, NoMeaning, Value
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
 
-_MISSING: Any = object()
+MISSING: Any = object()
 _IDENTITY: dict[np.ufunc, Any] = {np.add: 0, np.multiply: 1, np.logical_or: False, np.logical_and: True}
 
 
@@ -44,7 +44,7 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
 
 
 def reduce(ufunc: np.ufunc, a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-           initial: Any = _MISSING, where: Any = True) -> Tracer:
+           initial: Any = MISSING, where: Any = True) -> Tracer:
     """`ufunc.reduce` with NumPy's keywords: `initial` combines with the result, `where` leaves elements out."""
     _no_out(ufunc.__name__, out)
     r, value = a.recorder, a.value
@@ -53,7 +53,7 @@ def reduce(ufunc: np.ufunc, a: Tracer, axis: Any = None, dtype: Any = None, out:
     if where is not True:
         value = r.where(lift(r, where), value, lift(r, _neutral(ufunc, value, initial)))
     result = r.reduce(ufunc, value, axis_tuple(a, axis), bool(keepdims))
-    if initial is not _MISSING and initial is not None:
+    if initial is not MISSING and initial is not None:
         result = r.ufunc(ufunc, result, lift(r, initial))
     return a.wrap(result)
 
@@ -62,7 +62,7 @@ def _neutral(ufunc: np.ufunc, value: Value, initial: Any) -> Any:
     """What an element that is left out counts as."""
     if ufunc in _IDENTITY:
         return _IDENTITY[ufunc]
-    if initial is _MISSING:
+    if initial is MISSING:
         raise TraceError(located(f"np.{ufunc.__name__}.reduce with where= needs initial=, as in NumPy"))
     if value.dtype.kind != "f":
         return initial
@@ -70,24 +70,24 @@ def _neutral(ufunc: np.ufunc, value: Value, initial: Any) -> Any:
 
 
 def sum_(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-         initial: Any = _MISSING, where: Any = True) -> Tracer:
+         initial: Any = MISSING, where: Any = True) -> Tracer:
     """np.sum"""
     return reduce(np.add, a, axis, dtype, out, keepdims, initial, where)
 
 
 def prod(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-         initial: Any = _MISSING, where: Any = True) -> Tracer:
+         initial: Any = MISSING, where: Any = True) -> Tracer:
     """np.prod"""
     return reduce(np.multiply, a, axis, dtype, out, keepdims, initial, where)
 
 
-def amax(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = _MISSING,
+def amax(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = MISSING,
          where: Any = True) -> Tracer:
     """np.max"""
     return reduce(np.maximum, a, axis, None, out, keepdims, initial, where)
 
 
-def amin(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = _MISSING,
+def amin(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = MISSING,
          where: Any = True) -> Tracer:
     """np.min"""
     return reduce(np.minimum, a, axis, None, out, keepdims, initial, where)

@@ -12,13 +12,6 @@ _INSTEAD = {
     **dict.fromkeys(("stack", "hstack", "vstack", "dstack", "column_stack", "block"),
                     "return a tuple, and stack its arrays after the fused function"),
     "concatenate": "do it before or after the fused function, or return a tuple",
-    "nansum": "write np.where(np.isnan(x), 0, x).sum()",
-    "nanprod": "write np.where(np.isnan(x), 1, x).prod()",
-    "nanmax": "write np.where(np.isnan(x), -np.inf, x).max()",
-    "nanmin": "write np.where(np.isnan(x), np.inf, x).min()",
-    "nanmean": "write x.mean(where=~np.isnan(x))",
-    "nanvar": "write x.var(where=~np.isnan(x))",
-    "nanstd": "write x.std(where=~np.isnan(x))",
 }
 """NumPy function -> what to write in its place; anything else has to happen outside."""
 

@@ -94,7 +94,8 @@ def _freeze(recorder: Recorder, arguments: Mapping[str, Value], result: Any, tit
     outputs = [lift(recorder, leaf) for leaf in leaves]
     if not outputs:
         raise TraceError(f"{title} returns {result!r}, which holds no array; return the arrays to compute")
-    needed = _reachable([*outputs, *arguments.values(), *(v for v, _ in recorder.branches), *recorder.assumptions])
+    needed = _reachable([*outputs, *arguments.values(), *(v for v, _ in recorder.branches), *recorder.assumptions,
+                         *(v for pair in recorder.checks for v in pair)])
     kept = [v for v in recorder.values if id(v) in needed]
     position = {id(v): i for i, v in enumerate(kept)}
     labels = _label_sizes(kept)
@@ -106,7 +107,8 @@ def _freeze(recorder: Recorder, arguments: Mapping[str, Value], result: Any, tit
                   for dim, label in labels.items())
     return Trace(title, nodes, {n: position[id(v)] for n, v in arguments.items()}, captured,
                  tuple(position[id(v)] for v in outputs), structure, sizes, (*guards, *recorder.scope_guards.values()),
-                 tuple(dict.fromkeys(position[id(v)] for v in recorder.assumptions)))
+                 tuple(dict.fromkeys(position[id(v)] for v in recorder.assumptions)),
+                 checks=tuple(dict.fromkeys((position[id(v)], position[id(n)]) for v, n in recorder.checks)))
 
 
 def _is_text_like(x: Any) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import TraceError
-from redfuser.frontend.record import BOOL, Recorder, Value
+from redfuser.frontend.formulas import FORMULAS
+from redfuser.frontend.record import BOOL, Recorder, Value, result_dtype
 from redfuser.frontend.remedies import LISTED
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
@@ -61,8 +62,12 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
         raise TraceError(located(f"np.{ufunc.__name__} with method {method!r} and keywords {sorted(kwargs)} cannot be "
                                  "recorded; use the plain call or a reduction"))
     values = [lift(recorder, x) for x in inputs]
+    if ufunc in FORMULAS:
+        dtype = result_dtype(ufunc, values) if dtype is None else dtype
     if dtype is not None:
         values = [recorder.cast(v, np.dtype(dtype)) for v in values]
+    if ufunc in FORMULAS:
+        return FORMULAS[ufunc](*(Tracer(recorder, v) for v in values))
     return Tracer(recorder, elementwise(recorder, ufunc, values))
 
 

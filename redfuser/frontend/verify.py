@@ -1,4 +1,4 @@
-"""Check at call time what a program assumes: stated conditions, and elements where a maximum is taken."""
+"""Check at call time what a program assumes: stated conditions, labels, and elements where a maximum is taken."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from redfuser import settings
-from redfuser.errors import AssumptionError, ShapeError
+from redfuser.errors import AssumptionError, LabelError, ShapeError
 from redfuser.frontend.graph import Shape, Trace, TraceNode
 from redfuser.frontend.replay import Replay
 
@@ -41,6 +41,25 @@ def verify_assumptions(trace: Trace, arrays: Mapping[str, Any]) -> None:
             stated = f" stated at {source}" if source is not None else ""
             raise AssumptionError(f"{trace.name}: the condition{stated} is false for {int((~holds).sum())} of "
                                   f"{holds.size} elements; results may be wrong. Correct the data or the condition")
+
+
+def refuse_labels(trace: Trace, arrays: Mapping[str, Any]) -> None:
+    """Raise when a label lies outside the axis it chooses from. Labels are few beside the elements they choose from.
+
+    Raises
+    ------
+    LabelError
+        with the line that chooses.
+    """
+    sizes = trace.size_values({name: np.shape(arrays[name]) for name in trace.arguments})
+    replay = Replay(trace, arrays, sizes)
+    for position, length in trace.checks:
+        labels, n = np.asarray(replay.value(position)), replay.value(length)
+        if labels.size and not -n <= labels.min() <= labels.max() < n:
+            outside = int(((labels < -n) | (labels >= n)).sum())
+            raise LabelError(f"{trace.name}: {outside} of {labels.size} labels are outside the axis they choose from; "
+                             "replace them first, np.where(labels == ignore, 0, labels)\n"
+                             f"  at {trace.nodes[length].source}")
 
 
 _EXTREMES = {"maximum": "maximum", "minimum": "minimum", "argmax": "arg max", "argmin": "arg min"}

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from redfuser.frontend.formulas import FORMULAS
 from redfuser.frontend.functions import FUNCTIONS
 from redfuser.frontend.standin import NUMPY_FUNCTIONS
 from redfuser.frontend.ufuncs import ELEMENTWISE
@@ -45,7 +46,7 @@ def test_paths_in_the_text_exist(page: Path) -> None:
 def test_the_page_of_functions_lists_what_is_recorded() -> None:
     rows = re.findall(r"^\| ([a-z]+) \| (.*) \|$", (ROOT / "docs" / "functions.md").read_text(), re.MULTILINE)
     listed = {kind: set(re.findall(r"`([a-z0-9_.]+)`", text)) for kind, text in rows}
-    assert listed["elementwise"] == {u.__name__ for u in ELEMENTWISE}
+    assert listed["elementwise"] == {u.__name__ for u in ELEMENTWISE | FORMULAS.keys()}
     table = {getattr(np.linalg if name.startswith("linalg.") else np, name.rpartition(".")[2])
              for kind in ("choice", "reductions", "products", "shape") for name in listed[kind] - KEYWORDS}
     assert table - {np.matmul} <= FUNCTIONS.keys()

@@ -62,7 +62,7 @@ def subtracts(x, m=2.0):
         (lambda x: np.sort(x), TraceError, "before or after the fused function"),
         (lambda x: np.linalg.svd(x), TraceError, r"numpy\.linalg\.svd .* before or after the fused function"),
         (lambda x: np.stack([x, x]), TraceError, "return a tuple"),
-        (lambda x: np.nansum(x), TraceError, r"np\.where\(np\.isnan\(x\), 0, x\)\.sum\(\)"),
+        (lambda x: np.nanmedian(x), TraceError, "nanmedian cannot be recorded; do it before or after"),
         (lambda x: np.arctan(x), TraceError, r"docs/functions\.md"),
         (lambda x: np.array([x.sum(), x.max()]), TraceError, r"return \(a, b\)"),
         (lambda x: x.view(np.int32), TraceError, r"\.astype"),

@@ -1,0 +1,76 @@
+"""Reductions of what is not NaN, with NumPy's signatures: nansum, nanmax, nanmean, nanvar, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from redfuser.frontend import reductions
+from redfuser.frontend.reductions import MISSING
+from redfuser.frontend.tracer import Tracer
+
+
+def nansum(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+           initial: Any = MISSING, where: Any = True) -> Tracer:
+    """np.nansum: 0 where all are NaN"""
+    return reductions.sum_(a, axis, dtype, out, keepdims, initial, _kept(a, where))
+
+
+def nanprod(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+            initial: Any = MISSING, where: Any = True) -> Tracer:
+    """np.nanprod: 1 where all are NaN"""
+    return reductions.prod(a, axis, dtype, out, keepdims, initial, _kept(a, where))
+
+
+def _extreme(reduction: Callable[..., Any], farthest: float) -> Callable[..., Any]:
+    """np.nanmax or np.nanmin. `farthest`: what never wins."""
+
+    def function(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = MISSING,
+                 where: Any = True) -> Any:
+        kept = _kept(a, where)
+        if kept is where:
+            return reduction(a, axis, out, keepdims, initial, where)
+        start = farthest if initial is MISSING and where is True else initial
+        found = reduction(a, axis, out, keepdims, start, kept)
+        if initial is not MISSING:
+            return found
+        # a row without a number has no extreme, and one of infinities has: only a count tells them apart
+        return np.where(reductions.any_(kept, axis, keepdims=keepdims), found, np.nan)
+
+    return function
+
+
+nanmax = _extreme(reductions.amax, -np.inf)
+nanmin = _extreme(reductions.amin, np.inf)
+
+
+def nanmean(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
+            where: Any = True) -> Any:
+    """np.nanmean: NaN where all are NaN"""
+    return reductions.mean(a, axis, dtype, out, keepdims, where=_kept(a, where))
+
+
+def nanvar(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False, *,
+           where: Any = True, mean: Any = None, correction: Any = None) -> Any:
+    """np.nanvar: NaN where no more than `ddof` elements are left"""
+    kept = _kept(a, where)
+    found = reductions.var(a, axis, dtype, out, ddof, keepdims, where=kept, mean=mean, correction=correction)
+    removed = ddof if correction is None else correction
+    if kept is where or (not isinstance(removed, Tracer) and removed <= 0):
+        return found
+    return np.where(reductions.count_nonzero(kept, axis, keepdims=keepdims) > removed, found, np.nan)
+
+
+def nanstd(a: Tracer, *args: Any, **kwargs: Any) -> Any:
+    """np.nanstd, with the arguments of np.nanvar"""
+    return np.sqrt(nanvar(a, *args, **kwargs))
+
+
+def _kept(a: Tracer, where: Any) -> Any:
+    """The mask of what is reduced: of what `where` keeps, all that is not NaN. Integers are never NaN."""
+    if a.dtype.kind != "f":
+        return where
+    numbers = np.logical_not(np.isnan(a))
+    return numbers if where is True else np.logical_and(numbers, where)

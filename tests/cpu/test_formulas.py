@@ -1,0 +1,61 @@
+"""Ufuncs that are formulas over others: the values of NumPy, with infinities, NaN and numbers near overflow."""
+
+import numpy as np
+import pytest
+
+import redfuser as rf
+
+pytestmark = pytest.mark.usefixtures("session_cache")
+FUNCTIONS = {
+    "logaddexp": lambda a, b: np.logaddexp(a, b),
+    "logaddexp2": lambda a, b: np.logaddexp2(a, b),
+    "hypot": lambda a, b: np.hypot(a, b),
+    "sinh": lambda a: np.sinh(a),
+    "cosh": lambda a: np.cosh(a),
+    "arctanh": lambda a: np.arctanh(a),
+}
+
+
+def values(dtype):
+    limits = np.finfo(dtype)
+    top = np.log(limits.max)
+    near = [0.0, 0.5, 1.0, 1e-5, 0.999, 3.0, 50.0, top - 0.5, top + 0.5, top + 2, limits.max, limits.tiny]
+    return np.array([*near, *(-v for v in near), np.inf, -np.inf, np.nan], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_as_numpy(name, dtype):
+    fn, v = FUNCTIONS[name], values(dtype)
+    binary = fn.__code__.co_argcount == 2
+    args = [np.ascontiguousarray(g) for g in np.meshgrid(v, v)] if binary else [v]
+    with np.errstate(all="ignore"):
+        wanted = fn(*args)
+    got = rf.fuse(fn)(*args)
+    assert got.dtype == wanted.dtype
+    limits = np.finfo(dtype)
+    # a sum of logarithms near 0 is a difference, in NumPy as well
+    atol = 2 * limits.eps if name.startswith("log") else 2 * limits.tiny
+    np.testing.assert_allclose(got, wanted, rtol=16 * limits.eps, atol=atol)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 17, 100])
+@pytest.mark.parametrize("name", ["logaddexp", "hypot"])
+def test_sizes_numbers_and_integers(name, size):
+    fn, rng = FUNCTIONS[name], np.random.default_rng(size)
+    a, k = rng.normal(size=size).astype("float32"), rng.integers(-5, 5, size)
+    fused = rf.fuse(fn)
+    for args in ((a, a[::-1]), (a, np.float32(0.5)), (k, k), (a[:, None], a)):
+        got, wanted = fused(*args), fn(*args)
+        assert got.dtype == wanted.dtype
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_python_number_does_not_widen():
+    fused = rf.fuse(lambda a: np.logaddexp(a, 0))
+    assert fused(np.ones(3, "float32")).dtype == np.float32
+
+
+def test_a_softplus_loss_is_one_pass():
+    report = rf.fuse(lambda z: np.logaddexp(0, z).sum(axis=-1)).explain(rf.spec(("m", "n"), "float32"))
+    assert (report.verdict, report.passes) == (rf.Verdict.FUSIBLE, 1)
