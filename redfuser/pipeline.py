@@ -21,7 +21,7 @@ import numpy as np
 
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import DepthError, SettingError
-from redfuser.frontend import Spec, Trace, lower, trace
+from redfuser.frontend import Trace, lower, trace
 from redfuser.ir import (
     OPS,
     Cascade,
@@ -86,8 +86,8 @@ def _one_of(name: str, value: Any, choices: Sequence[Any]) -> None:
         raise SettingError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
 
 
-def trace_step(fn: Callable[..., Any], specs: Mapping[str, Spec], name: str) -> Trace:
-    """1: record the NumPy calls `fn` makes on arguments of the given specs."""
+def trace_step(fn: Callable[..., Any], specs: Mapping[str, Any], name: str) -> Trace:
+    """1: record the NumPy calls `fn` makes on arguments of the given specs (`Spec`, or `Nested` specs)."""
     return trace(fn, specs, name=name)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
 
 from redfuser.api.program import Array
+from redfuser.api.tensors import is_tensor, tensor_array
 from redfuser.errors import ArgumentError, DTypeError, RedfuserError, ShapeError, TraceError
 from redfuser.frontend import Spec
+from redfuser.frontend.nested import Kind, LeafName, Nested, is_structure, leaf_names, take_apart
 from redfuser.frontend.record import NoMeaning
 from redfuser.frontend.spec import supported_dtype
 
@@ -59,6 +62,87 @@ def bind(signature: inspect.Signature, title: str, args: Sequence[Any], kwargs: 
         raise ArgumentError(f"{title}() {problem}; it has {', '.join(names) or 'no parameters'}") from None
     bound.apply_defaults()
     return bound.arguments
+
+
+@dataclass
+class Structures:
+    """The nested arguments of a call, and whether it gives tensors of PyTorch (so that results are tensors too).
+
+    kinds  parameter -> what its argument is made of
+    names  parameter -> the names of its leaves
+    """
+
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    names: dict[str, tuple[LeafName, ...]] = field(default_factory=dict)
+    tensors: bool = False
+
+    def key(self) -> tuple[Any, ...]:
+        """What tells these structures from others."""
+        return tuple(self.kinds.items())
+
+    def around(self, specs: Mapping[str, Any], static: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments for `trace`: the leaves back in their places."""
+        return {n: s for n, s in specs.items() if not isinstance(n, LeafName)} | {
+            parameter: Nested(kind, {n: specs[n] if n in specs else static[n] for n in self.names[parameter]})
+            for parameter, kind in self.kinds.items()
+        }
+
+
+PLAIN = frozenset((np.ndarray, bool, int, float, str, type(None)))
+"""Classes of arguments that are neither taken apart nor converted."""
+
+
+class Unpacker:
+    """Takes nested arguments of one function apart; the names of the leaves of each kind are made once."""
+
+    def __init__(self, title: str, parameters: Collection[str]) -> None:
+        self._title = title
+        self._parameters = frozenset(parameters)
+        self._names: dict[tuple[str, Kind, frozenset[str]], tuple[LeafName, ...]] = {}
+
+    def unpack(self, arguments: Mapping[str, Any], static: Collection[str]) -> tuple[dict[str, Any], Structures]:
+        """Arguments by name, leaves of nested ones included, with NumPy arrays in the place of tensors.
+
+        Raises
+        ------
+        ArgumentError, DTypeError
+            naming the argument or leaf, for a tensor that has no NumPy array, and for nesting without an end.
+        """
+        found: dict[str, Any] = {}
+        structures = Structures()
+        for parameter, value in arguments.items():
+            if type(value) in PLAIN or parameter in static or not is_structure(value):
+                found[parameter] = value
+                continue
+            leaves: list[Any] = []
+            kind = take_apart(value, leaves, f"argument {parameter!r} of {self._title}")
+            structures.kinds[parameter] = kind
+            names = structures.names[parameter] = self._leaf_names(parameter, kind, found)
+            found.update(zip(names, leaves, strict=True))
+        for name, value in found.items():
+            if type(value) not in PLAIN and is_tensor(value):
+                found[name] = tensor_array(value, f"argument {name!r} of {self._title}")
+                structures.tensors = True
+        return found, structures
+
+    def _leaf_names(self, parameter: str, kind: Kind, found: Collection[str]) -> tuple[LeafName, ...]:
+        taken = self._parameters.union(found)
+        key = (parameter, kind, taken)
+        if key not in self._names:
+            self._names[key] = leaf_names(parameter, kind, taken)
+        return self._names[key]
+
+
+def blame_structure(error: Exception, title: str, kinds: Mapping[str, Kind]) -> TraceError | None:
+    """The error that names an argument which is a list or tuple of arrays, where the function expected one array."""
+    if isinstance(error, RedfuserError):
+        return None
+    named = [n for n, (cls, *_) in kinds.items() if cls in (list, tuple) and repr(cls.__name__) in str(error)]
+    if not named:
+        return None
+    shown = " and ".join(f"argument {n!r} of {title} is a {kinds[n][0].__name__} of arrays" for n in named)
+    return TraceError(f"{shown}, and arrives as one; pass one array, such as numpy.stack({named[0]})\n"
+                      f"  {type(error).__name__}: {error}")
 
 
 def blame_static(error: Exception, title: str, static: Mapping[str, Any]) -> RedfuserError | None:

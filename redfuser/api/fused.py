@@ -12,12 +12,26 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from redfuser import pipeline
-from redfuser.api.arguments import as_array, bind, blame_static, checked_function, is_weak, spec_of, static_key
+from redfuser.api.arguments import (
+    PLAIN,
+    Structures,
+    Unpacker,
+    as_array,
+    bind,
+    blame_static,
+    blame_structure,
+    checked_function,
+    is_weak,
+    spec_of,
+    static_key,
+)
 from redfuser.api.lowered import Lowered, stand_in
 from redfuser.api.program import Array, Program, Stats
 from redfuser.api.report import Report, build_report
+from redfuser.api.tensors import as_tensor, is_tensor, tensor_array
 from redfuser.errors import ArgumentError, DTypeError, ShapeError
 from redfuser.frontend import Spec
+from redfuser.frontend.nested import LeafName
 from redfuser.frontend.record import StaticNeeded
 from redfuser.frontend.spec import supported_dtype
 from redfuser.frontend.verify import checks_wanted, refuse_labels, verify_assumptions
@@ -27,6 +41,7 @@ if TYPE_CHECKING:
     from redfuser.rules import RuleSet
 
 Key = tuple[Any, ...]
+_ARRAYS_ALONE = {np.ndarray}
 
 
 class Fused:
@@ -43,6 +58,7 @@ class Fused:
         self._static = frozenset(static_argnames)
         self._names = tuple(self._signature.parameters)
         self._by_keyword = any(p.kind is p.KEYWORD_ONLY for p in self._signature.parameters.values())
+        self._unpacker = Unpacker(self._title, self._names)
         self._programs: dict[Key, list[Program]] = {}
         self._lock = threading.RLock()
         for name, p in self._signature.parameters.items():
@@ -71,14 +87,28 @@ class Fused:
     def _where(self, name: str) -> str:
         return f"argument {name!r} of {self._title}"
 
-    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arguments by name: (arrays and numbers, static values)."""
+    def _bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any], Structures | None]:
+        """Arguments and leaves of nested ones by name: (arrays and numbers, static values), and what they belong to;
+        None where no argument is nested or a tensor."""
         if len(args) == len(self._names) and not kwargs and not self._by_keyword:
             arguments = dict(zip(self._names, args, strict=True))
         else:
             arguments = bind(self._signature, self._title, args, kwargs)
-        static = {n: v for n, v in arguments.items() if v is None or n in self._static or isinstance(v, str)}
-        return ({n: v for n, v in arguments.items() if n not in static}, static) if static else (arguments, static)
+        kinds = set(map(type, arguments.values()))
+        if kinds == _ARRAYS_ALONE and not self._static:
+            return arguments, {}, None
+        structures = None
+        if not kinds <= PLAIN:
+            arguments, structures = self._unpacker.unpack(arguments, self._static)
+        static = {n: v for n, v in arguments.items() if v is None or isinstance(v, str) or self._is_static(n, v)}
+        values = {n: v for n, v in arguments.items() if n not in static} if static else arguments
+        return values, static, structures
+
+    def _is_static(self, name: str, value: Any) -> bool:
+        # in another structure a leaf of the same name may hold an array
+        return name in self._static and (not isinstance(name, LeafName) or isinstance(value, (bool, int, float)))
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Run the compiled function. `out`: array, or flat sequence of arrays, that receives the results.
@@ -112,14 +142,14 @@ class Fused:
         StaticNeeded
             the error at hand, when they are no plain numbers or tuples.
         """
-        values, _ = self._bind(args, kwargs)
+        values, _, _ = self._bind(args, kwargs)
         found = {n for n in need.arguments if isinstance(values.get(n), (bool, int, float, tuple))}
         if not found:
             raise need
         self._static |= found
 
     def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
-        values, static = self._bind(args, kwargs)
+        values, static, structures = self._bind(args, kwargs)
         arrays: dict[str, Array] = {}
         key: list[Any] = []
         for name, value in values.items():
@@ -127,14 +157,18 @@ class Fused:
             arrays[name] = array
             # what decides which trace serves an argument: dtype, weakness, rank, which dimensions have size 1
             key.append((array.dtype, is_weak(value), tuple([n == 1 for n in array.shape])))
-        program = self._program((*key, *self._static_key(static)), arrays, values, static)
+        if static or structures is not None:
+            key += self._further_key(static, structures)
+        program = self._program(tuple(key), arrays, values, static, structures)
         if program.trace.checks:
             refuse_labels(program.trace, arrays)
         if program.trace.assumptions and checks_wanted():
             verify_assumptions(program.trace, arrays)
         results = program.run(arrays, self._outs(program, out))
         flat = [results[n] for n in program.output_names]
-        return program.trace.unflatten(flat) if out is None else out
+        if out is not None:
+            return out
+        return program.trace.unflatten(flat, as_tensor if structures is not None and structures.tensors else None)
 
     def _as_array(self, name: str, value: Any) -> Array:
         try:
@@ -145,19 +179,26 @@ class Fused:
                 raise DTypeError(f"{error}; {remedy}, or say rf.fuse(static_argnames='self')") from None
             raise
 
-    def _static_key(self, static: Mapping[str, Any]) -> Key:
-        return tuple((n, static_key(v, self._where(n))) for n, v in static.items()) if static else ()
+    def _further_key(self, static: Mapping[str, Any], structures: Structures | None) -> Key:
+        """What decides which trace serves a call, besides its arrays."""
+        found = [(n, static_key(v, self._where(n))) for n, v in static.items()]
+        return (*found, structures.key()) if structures is not None and structures.kinds else tuple(found)
 
     def _outs(self, program: Program, out: Any) -> dict[str, Array]:
         if out is None:
             return {}
-        given = [out] if isinstance(out, np.ndarray) else list(out)
+        if program.joins:
+            raise ArgumentError(f"out= cannot receive {program.joins[0]}, which is made after the kernels; call "
+                                f"{self._title} without out=, or let it return a tuple")
+        given = [out] if isinstance(out, np.ndarray) or is_tensor(out) else list(out)
+        given = [tensor_array(a, f"out[{i}]") if is_tensor(a) else a for i, a in enumerate(given)]
         if len(given) != len(program.output_names):
             raise ShapeError(f"out= holds {len(given)} arrays, {self._title} returns {len(program.output_names)}")
         return program.check_outs(given)
 
     def _program(
-        self, key: Key, arrays: Mapping[str, Array], values: Mapping[str, Any], static: Mapping[str, Any]
+        self, key: Key, arrays: Mapping[str, Array], values: Mapping[str, Any], static: Mapping[str, Any],
+        structures: Structures | None,
     ) -> Program:
         """The program for these arguments; traced and derived when there is none yet."""
         known = self._programs.get(key, ())
@@ -169,16 +210,20 @@ class Fused:
             for program in self._programs.get(key, ()):
                 if program.trace.mismatch(specs) is None:
                     return program
-            program = Program(self._trace(specs, static), self.options, self.stats)
+            program = Program(self._trace(specs, static, structures), self.options, self.stats)
             self._programs[key] = [*self._programs.get(key, ()), program]
             return program
 
-    def _trace(self, specs: Mapping[str, Spec], static: Mapping[str, Any]) -> Any:
-        fn = functools.wraps(self.fn)(functools.partial(self.fn, **static)) if static else self.fn
+    def _trace(self, specs: Mapping[str, Spec], static: Mapping[str, Any], structures: Structures | None) -> Any:
+        fixed = {n: v for n, v in static.items() if not isinstance(n, LeafName)}
+        fn = functools.wraps(self.fn)(functools.partial(self.fn, **fixed)) if fixed else self.fn
+        given = specs if structures is None else structures.around(specs, static)
         try:
-            return pipeline.trace_step(fn, specs, self._title)
+            return pipeline.trace_step(fn, given, self._title)
         except (AttributeError, TypeError) as error:
-            blamed = blame_static(error, self._title, static)
+            blamed: Exception | None = blame_static(error, self._title, static)
+            if blamed is None and structures is not None:
+                blamed = blame_structure(error, self._title, structures.kinds)
             if blamed is None:
                 raise
             raise blamed from error
@@ -191,17 +236,18 @@ class Fused:
         return self._lowered(args, kwargs)
 
     def _lower(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lowered:
-        values, static = self._bind(args, kwargs)
+        values, static, structures = self._bind(args, kwargs)
         given = {n: self._as_array(n, v) for n, v in values.items() if not isinstance(v, Spec)}
         specs = {
             n: v if isinstance(v, Spec) else spec_of(given[n], is_weak(v), self._where(n)) for n, v in values.items()
         }
         if any(isinstance(n, str) for s in specs.values() for n in s.shape):
-            return Lowered(Program(self._trace(specs, static), self.options, self.stats), specs, given)
+            return Lowered(Program(self._trace(specs, static, structures), self.options, self.stats), specs, given)
         arrays = {n: given[n] if n in given else stand_in(s.shape, s.dtype) for n, s in specs.items()}
-        key = tuple((arrays[n].dtype, s.weak, tuple(e == 1 for e in s.shape)) for n, s in specs.items())
+        own = tuple((arrays[n].dtype, s.weak, tuple(e == 1 for e in s.shape)) for n, s in specs.items())
+        key = (*own, *self._further_key(static, structures))
         weak = {n: 0 if s.weak else arrays[n] for n, s in specs.items()}
-        return Lowered(self._program((*key, *self._static_key(static)), arrays, weak, static), specs, given)
+        return Lowered(self._program(key, arrays, weak, static, structures), specs, given)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The levels of the compilation for arrays or specs (`rf.spec`): trace, term, fusion, plan, tiles, source."""

@@ -17,8 +17,9 @@ from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import DTypeError, ShapeError
 from redfuser.extract import Plan
 from redfuser.frontend import Trace
+from redfuser.frontend.structure import joins_of
 from redfuser.frontend.verify import refuse_empty
-from redfuser.ir import Cascade, Out, Term
+from redfuser.ir import Cascade, Out, Tensor, Term
 from redfuser.ir.interpret import axis_sizes, numpy_dtype
 from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
@@ -134,6 +135,9 @@ class Program:
         self.term: Term = pipeline.term_step(traced)
         self.partition: Partition = pipeline.partition_step(self.term)
         self.pieces = tuple(self._piece(c) for c in self.partition.cascades)
+        # the names of the arguments, which print as paths into nested ones
+        names = {str(n): n for n in traced.inputs()}
+        self._tensors = tuple(Tensor(names.get(t.name, t.name), t.axes, t.dtype) for t in self.term.tensors)
         self._products = tuple(a for c in self.partition.cascades for a in c.axes if a.parts)
         self.lock = threading.RLock()
         self._steps: dict[tuple[Any, ...], tuple[Step, ...]] = {}
@@ -145,6 +149,7 @@ class Program:
         )
         self.output_names = tuple(o.name for o in self.term.outs)
         self._merged = {n: i for n, i in zip(self.output_names, traced.outputs, strict=True) if i in traced.shapes}
+        self.joins = joins_of(traced.structure)
         self.guarded = bool(traced.guards) or any(s.fixed for s in traced.sizes)
 
     def check_outs(self, given: Sequence[Array]) -> dict[str, Array]:
@@ -197,7 +202,7 @@ class Program:
 
     def sizes(self, tensors: Mapping[str, Array]) -> dict[str, int]:
         """Length of every axis of the term."""
-        known = axis_sizes(self.term.tensors, tensors, {a.name: a.size for a in self.term.axes})
+        known = axis_sizes(self._tensors, tensors, {a.name: a.size for a in self.term.axes})
         return with_products(self._products, known)
 
     def run(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> dict[str, Array]:

@@ -349,7 +349,8 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
         )
         for b in lowered.built
     ]
-    return Report(name, tuple(cascades), traffic(program, lowered.sizes, lowered.labels), tuple(kernels),
+    joined = tuple(f"assembled in plain NumPy after the kernels, not fused: {j}" for j in program.joins)
+    return Report(name, tuple(cascades), traffic(program, lowered.sizes, lowered.labels), tuple(kernels), joined,
                   with_frontier=frontier)
 
 

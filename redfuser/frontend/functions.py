@@ -13,6 +13,7 @@ from redfuser.errors import RedfuserError, ShapeError, TraceError
 from redfuser.frontend import contract, labels, nan_reductions, order, reductions
 from redfuser.frontend.creation import band_mask, full, to_shape
 from redfuser.frontend.dims import Dim, show_shape
+from redfuser.frontend.join import JOINING, join_as
 from redfuser.frontend.record import NoMeaning, promote
 from redfuser.frontend.regroup import regrouped
 from redfuser.frontend.source import located
@@ -247,5 +248,6 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.shape: lambda a: a.shape, np.ndim: lambda a: a.ndim, np.size: size,
     np.result_type: result_type, np.astype: lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype),
     np.real: lambda val: val,
+    **{function: join_as(function) for function in JOINING},
 }
 """NumPy function -> its recording version."""

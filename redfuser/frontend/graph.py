@@ -20,7 +20,7 @@ Operations (`TraceNode.op`) and their `param`:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -137,19 +137,19 @@ class Trace:
         """A readable name for each output: `out`, or `out_` and the path to it in the result."""
         return tuple("_".join(("out", *leaf.path)) for leaf in leaves_of(self.structure))
 
-    def unflatten(self, arrays: Sequence[Any]) -> Any:
+    def unflatten(self, arrays: Sequence[Any], wrap: Callable[[Any], Any] | None = None) -> Any:
         """The nested result around flat `arrays` (one per output). Dimensions of size 1 may be missing: they are
-        inserted. As in NumPy a 0-d result is a scalar.
+        inserted. As in NumPy a 0-d result is a scalar. `wrap`: done to each array of the result.
 
         Raises
         ------
         ShapeError
-            when the number of arrays is not the number of outputs.
+            when the number of arrays is not the number of outputs, or arrays to be joined do not fit together.
         """
         if len(arrays) != len(self.outputs):
             raise ShapeError(f"{len(arrays)} arrays for the {len(self.outputs)} outputs of {self.name}")
         full = [self.for_caller(np.asarray(a), i) for a, i in zip(arrays, self.outputs, strict=True)]
-        return unflatten(self.structure, full)
+        return unflatten(self.structure, full, wrap)
 
     def caller_shape(self, position: int) -> Shape:
         """The shape of an input or output as the caller knows it."""

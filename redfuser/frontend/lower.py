@@ -131,7 +131,7 @@ class _Lowerer:
     def tensor(self, name: str, n: TraceNode) -> Tensor:
         """The input without its dimensions of size 1."""
         dtype = scalar_dtype(self.trace) if n.weak and n.dtype == "float64" else n.dtype
-        return Tensor(name, _named(canonical(n.shape)), dtype)
+        return Tensor(str(name), _named(canonical(n.shape)), dtype)
 
     def output(self, name: str, position: int) -> Out:
         """The output without its dimensions of size 1."""
@@ -308,7 +308,7 @@ def _rename_leaf_axes(e: Expr, own: Index, index: Index) -> Expr:
 # ---- one function per elementwise operation of the trace
 
 def _input(_: _Lowerer, n: TraceNode, index: Index) -> Expr:
-    return Load(n.param, tuple(i for i in index if i is not None))
+    return Load(str(n.param), tuple(i for i in index if i is not None))
 
 
 def _const(_l: _Lowerer, n: TraceNode, _: Index) -> Expr:

@@ -17,6 +17,7 @@ from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend.dims import Dim, Shape, broadcast, show_shape
 from redfuser.frontend.graph import View
 from redfuser.frontend.guards import ScopeGuard
+from redfuser.frontend.nested import LeafName
 from redfuser.frontend.source import SourceLine, located, user_line
 from redfuser.frontend.spec import SUPPORTED_DTYPES, Spec
 from redfuser.ir.monoids import KEY, PartsMonoid
@@ -345,9 +346,11 @@ def refuse_argument(v: Value, need: str) -> None:
     names = sorted(number_arguments(v) or ())
     if names:
         shown, option = " and ".join(map(repr, names)), repr(names[0]) if len(names) == 1 else repr(tuple(names))
+        remedy = f"rf.fuse(..., static_argnames={option}) makes it part of the program, compiled anew for each value"
+        if any(isinstance(n, LeafName) for n in names):
+            remedy = "as a plain Python number it becomes part of the program"
         raise StaticNeeded(located(f"{need} depends on the argument {shown}, a number that may differ from call to "
-                                   f"call; rf.fuse(..., static_argnames={option}) makes it part of the program, "
-                                   "compiled anew for each value"), names)
+                                   f"call; {remedy}"), names)
 
 
 def _kind(v: Value) -> Any:

@@ -14,6 +14,7 @@ from redfuser.frontend.apart import apart
 from redfuser.frontend.dims import Dim
 from redfuser.frontend.graph import Trace, TraceNode, TraceSize, check_trace
 from redfuser.frontend.guards import SizeGuard
+from redfuser.frontend.nested import Nested
 from redfuser.frontend.rebind import Rebinder, callable_name, unwrap
 from redfuser.frontend.record import Recorder, Value
 from redfuser.frontend.spec import Spec
@@ -32,7 +33,7 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, n
     specs
         positional arguments (a sequence), or arguments by name (a mapping; a variadic `*args` takes a sequence).
         A `Spec` stands for an array or a run-time number; any other value is passed to `fn` as it is and belongs to
-        the trace (flags, axes).
+        the trace (flags, axes). A `Nested` stands for a structure of them.
     name
         what to call the trace; the function's name by default.
 
@@ -48,6 +49,8 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, n
     arguments: dict[str, Value] = {}
 
     def stand_in(argument: str, spec: Any) -> Any:
+        if isinstance(spec, Nested):
+            return spec.build(stand_in)
         if not isinstance(spec, Spec):
             return spec
         arguments[argument] = recorder.argument(argument, spec)

@@ -16,6 +16,7 @@ import numpy as np
 
 from redfuser.errors import TraceError
 from redfuser.frontend.dims import show_shape
+from redfuser.frontend.join import Joined
 from redfuser.frontend.record import NoMeaning, Recorder, Value, refuse_argument
 from redfuser.frontend.remedies import LISTED, branch_on_data, missing, out_of_place
 from redfuser.frontend.source import located
@@ -365,6 +366,8 @@ def lift(recorder: Recorder, operand: Any) -> Value:
         return recorder.capture(operand)
     if isinstance(operand, (list, tuple)):
         return recorder.capture(np.asarray(operand))
+    if isinstance(operand, Joined):
+        operand.refuse()
     kind = type(operand).__name__
     raise TraceError(located(f"a {kind} cannot be part of an array computation; use arrays and numbers"))
 

@@ -17,7 +17,9 @@ from redfuser.api import Fused, fuse
 from redfuser.api.arguments import as_array
 from redfuser.api.lowered import Lowered
 from redfuser.derivation import FusedCascade
+from redfuser.errors import ArgumentError
 from redfuser.frontend import Spec
+from redfuser.frontend.nested import is_structure
 from redfuser.frontend.structure import flatten
 from redfuser.ir import Cascade, Out, Part, Reduction, Ref, Tensor, find_parts, has_parts
 from redfuser.ir.interpret import axis_sizes, numpy_dtype
@@ -221,7 +223,13 @@ class FunctionSubject(Subject):
             self.given = None
         else:
             self.given = {n: as_array(a, n) if isinstance(a, (list, tuple)) else a for n, a in self.arguments.items()}
+        if any(is_structure(a) for a in arguments):
+            raise ArgumentError("rf.testing draws arrays for plain arguments; wrap a function of nested ones, such as "
+                                "lambda x, w: f(x, {'w': w})")
         self.pattern = self.model.lower(**self.arguments)
+        if self.pattern.program.joins:
+            raise ArgumentError(f"rf.testing compares what kernels compute; let the function return a tuple instead of "
+                                f"{self.pattern.program.joins[0]}")
 
     def draw(self, kind: str, rng: np.random.Generator) -> Arrays:
         program = self.pattern.program

@@ -6,7 +6,7 @@ from functools import cache, reduce
 
 import numpy as np
 import pytest
-from derive_examples import MEAN, N, X, Y, cascade, reduction, row
+from derive_examples import MEAN, N, V, X, Y, cascade, reduction, row
 from hard_rows import HARD_ROWS, hard_rows
 
 from redfuser.derivation import derive_cascade, run_fused
@@ -143,8 +143,7 @@ def test_a_pivot_is_no_reduction_of_users():
 
 def test_a_weight_with_more_axes_does_not_choose_the_pivot():
     """The pivot of x[p, n] has no axis d, whatever weighs x in a stage over d."""
-    v = Load("v", ("n", "d"))
-    c = cascade("weighted", [reduction("S", "sum", X), reduction("o", "sum", (X - row("S") / N) * v, ("p", "d"))], "x v",
+    c = cascade("weighted", [reduction("S", "sum", X), reduction("o", "sum", (X - row("S") / N) * V, ("p", "d"))], "x v",
                 axes="pnd")
     found = derive_cascade(c).fused
     (shift,) = [a for a in found.accumulators if a.monoid == PIVOT]

@@ -1,0 +1,59 @@
+"""Tensors of PyTorch as arguments and results, by way of NumPy on the same memory. Never imports torch by itself."""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from redfuser.api.program import Array
+from redfuser.errors import ArgumentError, DTypeError
+from redfuser.frontend.spec import SUPPORTED_DTYPES
+
+
+def is_tensor(value: Any) -> bool:
+    """True for a torch.Tensor and what is derived from it."""
+    cls: Any = type(value)
+    return cls is not np.ndarray and _is_tensor_class(cls)
+
+
+@lru_cache(maxsize=1024)
+def _is_tensor_class(cls: Any) -> bool:
+    return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in cls.__mro__)
+
+
+def tensor_array(tensor: Any, where: str) -> Array:
+    """The array on the memory of a tensor.
+
+    Raises
+    ------
+    ArgumentError
+        naming `where`, for a tensor that is not on the CPU, is sparse, or requires a gradient while these are recorded.
+    DTypeError
+        naming `where`, for a tensor whose dtype no kernel can be generated for.
+    """
+    torch = sys.modules["torch"]
+    if tensor.device.type != "cpu":
+        raise ArgumentError(f"{where} is on the device {tensor.device}; kernels run on the CPU: pass x.cpu()")
+    if tensor.layout is not torch.strided:
+        raise ArgumentError(f"{where} has the layout {tensor.layout}; pass x.to_dense()")
+    if tensor.requires_grad:
+        if torch.is_grad_enabled():
+            raise ArgumentError(f"{where} requires a gradient, and fused functions have none; call them under "
+                                "torch.no_grad(), or pass x.detach()")
+        tensor = tensor.detach()
+    try:
+        array: Array | None = tensor.resolve_conj().resolve_neg().numpy()
+    except (TypeError, RuntimeError):
+        array = None
+    if array is None or array.dtype.name not in SUPPORTED_DTYPES:
+        remedy = "pass x.real and x.imag" if tensor.is_complex() else "convert with x.float() or x.double()"
+        raise DTypeError(f"{where}: dtype {tensor.dtype} is not supported; {remedy}")
+    return array
+
+
+def as_tensor(array: Any) -> Any:
+    """The tensor on the memory of a result (0-d for a scalar)."""
+    return sys.modules["torch"].from_numpy(np.asarray(array))
