@@ -143,8 +143,8 @@ def test_a_pivot_is_no_reduction_of_users():
 
 def test_a_weight_with_more_axes_does_not_choose_the_pivot():
     """The pivot of x[p, n] has no axis d, whatever weighs x in a stage over d."""
-    c = cascade("weighted", [reduction("S", "sum", X), reduction("o", "sum", (X - row("S") / N) * V, ("p", "d"))], "x v",
-                axes="pnd")
+    products = reduction("o", "sum", (X - row("S") / N) * V, ("p", "d"))
+    c = cascade("weighted", [reduction("S", "sum", X), products], "x v", axes="pnd")
     found = derive_cascade(c).fused
     (shift,) = [a for a in found.accumulators if a.monoid == PIVOT]
     assert shift.axes == ("p",)
