@@ -130,8 +130,7 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
         for goal in goals:
             scope.add(goal)
         cost = CorrectionCost(taste=search.taste)
-        _saturate(scope, search, step, goals)
-        if step.outcome != "hopeless" and scope.price(goals) >= FORBIDDEN:
+        if _saturate(scope, search, step, goals) >= FORBIDDEN and step.outcome != "hopeless":
             step.reached = step.iterations
             scope.state("unbound")
             step = Step(f"corrections for {stage}, all forms")
@@ -149,11 +148,15 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
     return None
 
 
-def _saturate(scope: Scope, search: Search, step: Step, goals: list[Expr]) -> None:
+def _saturate(scope: Scope, search: Search, step: Step, goals: list[Expr]) -> int:
+    """Saturate for corrections. Returns what the goals cost at the end."""
+    enough = _Enough(lambda: scope.price(goals), search)
     if search.replay:
         scope.saturate(step, search.replay.limits())
     else:
-        scope.saturate(step, search.limits, _Enough(lambda: scope.price(goals), search))
+        scope.saturate(step, search.limits, enough)
+    known = enough.rounds == step.iterations or (enough.rounds and step.outcome == "saturated")
+    return enough.last if known else scope.price(goals)
 
 
 def _whole(monoid: str, body: Expr) -> Expr:
@@ -177,11 +180,13 @@ class _Enough:
         self.cost = cost
         self.search = search
         self.last = -1
+        self.rounds = 0
         self.nodes = 0
         self.same = 0
         self.asked = False
 
     def __call__(self, step: Step) -> str:
+        self.rounds = step.iterations
         before, self.last = self.last, self.cost()
         grown, self.nodes = step.nodes - self.nodes, step.nodes
         self.same = self.same + 1 if before == self.last else 0

@@ -83,11 +83,14 @@ class Scope:
     record: Record = field(default_factory=Record)
     watched: bool = False
     _unsaid: list[str] = field(default_factory=list)
+    _texts: dict[Expr, str] = field(default_factory=dict)
 
     def text(self, e: Expr) -> str:
         """The engine's text of an expression."""
-        text = Encoder(self._leaf)(e)
-        self.filled |= tables(text)
+        text = self._texts.get(e)
+        if text is None:
+            text = self._texts[e] = Encoder(self._leaf)(e)
+            self.filled |= tables(text)
         return text
 
     def _leaf(self, e: Expr) -> tuple[str, frozenset[str]] | None:
