@@ -78,7 +78,7 @@ def index_labels(a: Tracer, keys: Mapping[int, Any], before: int) -> Tracer:
 def _positions(r: Recorder, key: Any, dim: Dim | int) -> Value | None:
     """The positions along `dim` that a constant array made in the function counts: np.arange(len(labels)) is one."""
     length = dim.find().value if isinstance(dim, Dim) else dim
-    if not isinstance(key, np.ndarray) or key.size != length or max(key.shape) != length:
+    if length is None or not isinstance(key, np.ndarray) or key.size != length or max(key.shape) != length:
         return None
     base: Any = key
     while isinstance(base, np.ndarray):

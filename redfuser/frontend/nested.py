@@ -110,7 +110,7 @@ def put_together(kind: Kind, leaves: Iterator[Any]) -> Any:
     if issubclass(cls, list):
         return items
     if issubclass(cls, tuple):
-        return cls._make(items) if keys else tuple(items)
+        return cls(*items) if keys else tuple(items)
     made = object.__new__(cls)  # without __init__, which may convert what it is given
     for name, item in zip(keys, items, strict=True):
         object.__setattr__(made, name, item)
