@@ -120,24 +120,6 @@ def real_operations(mp: Any, rounding: bool) -> Mapping[str, Callable[..., Any]]
     return _scalar_ops(mp) if rounding else {**_scalar_ops(mp), "rint": lambda a: a}
 
 
-@lru_cache(maxsize=4096)
-def _tape(e: Expr) -> tuple[tuple[str | None, tuple[int, ...], Expr], ...]:
-    """The operations of an expression, operands first and each once: their names, and the numbers of their operands;
-    what is no operation stands for itself. Expressions are evaluated many times, and are looked through once."""
-    numbers: dict[Expr, int] = {}
-    found: list[tuple[str | None, tuple[int, ...], Expr]] = []
-
-    def add(x: Expr) -> int:
-        if x not in numbers:
-            operands = tuple(map(add, x.args)) if isinstance(x, Op) else ()
-            found.append((x.fn if isinstance(x, Op) else None, operands, x))
-            numbers[x] = len(numbers)
-        return numbers[x]
-
-    add(e)
-    return tuple(found)
-
-
 class RealEvaluator:
     """Evaluates expressions whose units `lookup` knows.
 
@@ -155,18 +137,21 @@ class RealEvaluator:
         self.lookup = lookup
         self.length = length
         self.start = start
+        self.memo: dict[Expr, Value] = {}
 
     def operations(self, rounding: bool) -> Mapping[str, Callable[..., Any]]:
         """Operation -> its function of numbers."""
         return real_operations(self.mp, rounding)
 
     def __call__(self, e: Expr) -> Value:
-        values: list[Value] = []
-        for fn, operands, leaf in _tape(e):
-            values.append(self._leaf(leaf) if fn is None else self._map(self.ops[fn], *[values[k] for k in operands]))
-        return values[-1]
+        value = self.memo.get(e)
+        if value is None:
+            value = self.memo[e] = self._value(e)
+        return value
 
-    def _leaf(self, e: Expr) -> Value:
+    def _value(self, e: Expr) -> Value:
+        if isinstance(e, Op):
+            return self._map(self.ops[e.fn], *[self(a) for a in e.args])
         found = self.lookup(e)
         if found is not None:
             return found
@@ -205,12 +190,12 @@ class RealEvaluator:
 
     def _map(self, f: Callable[..., Any], *args: Value) -> Value:
         """`f` of numbers, element by element where an argument has elements."""
-        streams = [a for a in args if type(a) is tuple]
+        streams = sum(isinstance(a, tuple) for a in args)
         if not streams:
             return f(*args)
-        if len(streams) == len(args):
+        if streams == len(args):
             return tuple(map(f, *args))
-        return tuple(map(f, *[a if type(a) is tuple else repeat(a) for a in args]))
+        return tuple(map(f, *(a if isinstance(a, tuple) else repeat(a) for a in args)))
 
     def whole(self, monoid: str, e: Expr) -> Value:
         """A value of a reduction: when a `Tuple` defines it, part by part and place by place."""

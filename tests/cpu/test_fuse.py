@@ -444,9 +444,3 @@ def test_a_conversion_to_integers_that_has_no_value_everywhere():
 
     x, w = np.random.default_rng(3).standard_normal((2, 50), dtype=np.float32)
     assert rf.fuse(quantised)(x, w) == pytest.approx(quantised(x.astype(float), w.astype(float)), rel=1e-5)
-
-
-def test_allow_takes_a_name_and_refuses_an_unknown_one_at_once():
-    assert rf.fuse(F.softmax, allow="requantize").options.allow == ("requantize",)
-    with pytest.raises(rf.errors.RuleError, match="requantize"):
-        rf.fuse(F.softmax, allow="requant")

@@ -143,3 +143,9 @@ def test_a_setting_without_a_meaning_is_refused(monkeypatch, variable, value, me
     monkeypatch.setenv(variable, value)
     with pytest.raises(rf.errors.SettingError, match=message):
         rf.fuse(lambda x: (x * 0.1796875).sum(-1), target="interpret")(X)
+
+
+def test_allow_takes_a_name_and_refuses_an_unknown_one_at_once():
+    assert rf.fuse(softmax, allow="requantize").options.allow == ("requantize",)
+    with pytest.raises(rf.errors.RuleError, match="requantize"):
+        rf.fuse(softmax, allow="requant")
