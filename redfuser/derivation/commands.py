@@ -83,7 +83,8 @@ def _schedule(x: Sexp) -> Any:
     if head == "run":
         return b.Run(span, b.RunConfig(args[0], None))
     inner = [_schedule(a) for a in args]
-    return b.Saturate(span, b.Sequence(span, inner)) if head == "saturate" else b.Sequence(span, inner)
+    whole = inner[0] if len(inner) == 1 else b.Sequence(span, inner)
+    return b.Saturate(span, whole) if head == "saturate" else whole
 
 
 def _expression(x: Sexp) -> Any:

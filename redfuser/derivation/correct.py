@@ -26,8 +26,8 @@ QUICK = Limits(nodes=1500, iterations=8)
 """A search that has found nothing by then asks whether it is hopeless before it goes on."""
 ROOM = 3
 """How many times the node limit the last search for an expandable stage may use."""
-FEW = 2
-"""A round that adds no more nodes is as good as the last."""
+FEW = 8
+"""A round that adds less than one node to so many is as good as the last."""
 LENGTH = Size(STREAM)
 
 
@@ -193,7 +193,7 @@ class _Enough:
         if not self.same:
             step.reached = step.iterations
         if self.last < FORBIDDEN:
-            return "settled" if self.same == 2 or (self.same and grown <= FEW) else ""
+            return "settled" if self.same == 2 or (self.same and FEW * grown <= step.nodes) else ""
         if not self.asked and (step.nodes > QUICK.nodes or step.iterations >= QUICK.iterations):
             self.asked = True
             return "hopeless" if self.search.hopeless() else ""

@@ -20,6 +20,9 @@ NEW_ACCUMULATOR = 80
 NEW = "@new"
 """The pseudo-axis of values that belong to the state after the chunk."""
 _WEIGHTS = {"Num": 1, "Leaf": 1, "Cnt": 1, "Abs": 1, **COSTS}
+_PLAIN = {head: weight for head, weight in _WEIGHTS.items()
+          if head not in ("Num", "Leaf", "Add", "Exp", "Exp2", *REDUCTION_NODES)}
+"""Weights that depend on nothing else: an extraction asks for most nodes several times."""
 
 
 class Cost(ABC):
@@ -36,6 +39,9 @@ class Cost(ABC):
 
     def node(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
         """Cost of one node without its operands."""
+        plain = _PLAIN.get(head)
+        if plain is not None:
+            return plain
         if head in REDUCTION_NODES:
             return self.reduction(egraph, head, args)
         if head == "Leaf":

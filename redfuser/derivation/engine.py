@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from redfuser.derivation.commands import expression, lines, program
@@ -33,6 +33,8 @@ MOST_REPEATED = 8000
 """Nodes of a repeated search with which it goes on."""
 MOST_GARBAGE = 2000
 """Subsumed nodes of earlier goals that an e-graph may hold."""
+MOST_ROUNDS = 4000
+"""Rounds after which an e-graph is built anew: it keeps a report of each for ever, some 20 kB."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class Scope:
     def _round(self, matched: set[str]) -> tuple[bool, int]:
         """One round of the laws that can match what there is: those of nodes and relations without any row wait."""
         self._speak()
-        report, sizes = self.engine.run(self.engine.schedule(self.filled, self.keep))
+        report, sizes = self.engine.round(self.filled, self.keep)
         matched.update(name for name, count in report.report.num_matches_per_rule.items() if count)
         counts = self.engine.counts(sizes.sizes)
         new = [t for t, rows in counts.items() if rows and t not in self.filled and t in TABLES]
@@ -227,6 +229,7 @@ class Engine:
         self._egraph: Any = None
         self._busy = False
         self._garbage: dict[str, int] = {}
+        self._rounds = 0
         self._schedules: dict[tuple[frozenset[str], frozenset[str] | None], str] = {}
 
     def fresh(self) -> int:
@@ -249,6 +252,8 @@ class Engine:
         """The empty e-graph; with `keep`, only the laws it accepts are active. Scopes do not nest."""
         if self._busy:
             raise EngineError("a scope of the engine is open already")
+        if self._rounds > MOST_ROUNDS:
+            self._drop()
         self.load()
         self._busy = True
         try:
@@ -267,7 +272,18 @@ class Engine:
             self._schedules.clear()
             self.run(f"(pop) (push) {START[1]}")
 
-    def schedule(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> str:
+    def _drop(self) -> None:
+        """Forget the e-graph: the next use builds another."""
+        self._egraph = None
+        self._rounds = 0
+        self._schedules.clear()
+
+    def round(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> list[Any]:
+        """Run one round of the laws that can match among the nodes `found` and that `keep` accepts."""
+        self._rounds += 1
+        return self.run(self._schedule(found, keep))
+
+    def _schedule(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> str:
         """The text of one round of the laws that can match among the nodes `found` and that `keep` accepts."""
         key = found, None if keep is None else frozenset(law.name for law in self.rules if keep(law))
         if key not in self._schedules:
@@ -298,8 +314,7 @@ class Engine:
         except BaseException as problem:  # a Rust panic arrives as a BaseException
             name = type(problem).__name__
             if name == "PanicException":
-                self._egraph = None
-                self._schedules.clear()
+                self._drop()
             elif name != "EggSmolError":
                 raise
             raise EngineError(f"the equality-saturation engine failed: {problem}") from problem
@@ -330,8 +345,7 @@ class Engine:
 
         found = []
         with self._alert():
-            model = bindings.CostModel(cost.fold, lambda f, a: cost.node(self._egraph, f, a), lambda *_: 0,
-                                       lambda *_: 0)
+            model = bindings.CostModel(cost.fold, partial(cost.node, self._egraph), lambda *_: 0, lambda *_: 0)
             extractor = bindings.Extractor(["E"], self._egraph, model)
             for text in texts:
                 _, value = self._egraph.eval_expr(expression(text))

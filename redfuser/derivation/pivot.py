@@ -132,7 +132,7 @@ def pivot(cascade: Cascade) -> Pivoted | None:
                 whole.add(data)
                 del pending[pair]
     whole |= {d for found in pending.values() for d in list(found)[:1]}
-    if not shifts and all(isinstance(data, Load) for data in whole):
+    if not shifts:
         return None
     reductions: list[Reduction] = []
     for s in shifts:
