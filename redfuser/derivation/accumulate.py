@@ -28,6 +28,8 @@ ACCUMULATOR = "acc "
 SMALL = 400
 """Nodes of an e-graph that is saturated for good measure."""
 ROUNDS_WITHOUT_GAIN = 3
+FEW = 16
+"""A small e-graph is as good as saturated by a round that adds less than one node to so many."""
 
 SIGNS = ("pos", "nneg", "nz")
 
@@ -272,14 +274,19 @@ def _choose(scope: Scope, model: Model, stage: Stage, search: Search) -> bool:
 
 
 class _Steady:
-    """When to stop looking for better accumulators: none came up in a few rounds, in an e-graph no longer small."""
+    """When to stop looking for better accumulators: none came up in a few rounds, in an e-graph no longer small; or a
+    small one hardly grows."""
 
     def __init__(self, scope: Scope, goal: Expr) -> None:
         self.scope = scope
         self.goal = goal
         self.prices: list[int] = []
+        self.nodes = 0
 
     def __call__(self, step: Step) -> str:
+        grown, self.nodes = step.nodes - self.nodes, step.nodes
+        if FEW * grown <= step.nodes <= SMALL:
+            return "settled"
         if step.nodes > SMALL // 2:
             self.prices.append(self.scope.price([self.goal]))
         last = self.prices[-ROUNDS_WITHOUT_GAIN - 1 :]
@@ -391,7 +398,8 @@ def _collect_signs(scope: Scope, model: Model, search: Search) -> None:
         return
     search.steps.append(scope.saturate(Step("signs"), Limits(iterations=1)))
     for name in (*model.results, *model.dependencies):
-        model.signs[name] = scope.holds(SIGNS, model.symbol(name))
+        held = scope.holds(SIGNS, model.symbol(name))
+        model.signs[name] = held[:1] if held[:1] == SIGNS[:1] else held  # the laws conclude the others from it
 
 
 def mentioned(e: Expr) -> frozenset[str]:

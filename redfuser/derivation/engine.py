@@ -85,6 +85,7 @@ class Scope:
     record: Record = field(default_factory=Record)
     watched: bool = False
     _unsaid: list[str] = field(default_factory=list)
+    _said: set[str] = field(default_factory=set)
     _texts: dict[Expr, str] = field(default_factory=dict)
 
     def text(self, e: Expr) -> str:
@@ -115,9 +116,11 @@ class Scope:
         self.say(f"({relation} {' '.join(map(self.text, args))})")
 
     def say(self, text: str) -> None:
-        """Run text in the e-graph before anything is asked of it, and note it for a repetition."""
-        self.record.texts(text)
-        self._unsaid.append(text)
+        """Run text in the e-graph before anything is asked of it, and note it for a repetition; once is enough."""
+        if text not in self._said:
+            self._said.add(text)
+            self.record.texts(text)
+            self._unsaid.append(text)
 
     def _speak(self) -> None:
         """Run what was said: in one call, for a call costs more than most of what is said."""
