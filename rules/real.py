@@ -151,7 +151,7 @@ class RealEvaluator:
 
     def _value(self, e: Expr) -> Value:
         if isinstance(e, Op):
-            return self._map(self.ops[e.fn], *[self(a) for a in e.args])
+            return self._map(self.ops[e.fn], *map(self, e.args))
         found = self.lookup(e)
         if found is not None:
             return found
@@ -190,12 +190,10 @@ class RealEvaluator:
 
     def _map(self, f: Callable[..., Any], *args: Value) -> Value:
         """`f` of numbers, element by element where an argument has elements."""
-        streams = sum(isinstance(a, tuple) for a in args)
-        if not streams:
-            return f(*args)
-        if streams == len(args):
-            return tuple(map(f, *args))
-        return tuple(map(f, *(a if isinstance(a, tuple) else repeat(a) for a in args)))
+        for a in args:
+            if isinstance(a, tuple):
+                return tuple(map(f, *[a if isinstance(a, tuple) else repeat(a) for a in args]))
+        return f(*args)
 
     def whole(self, monoid: str, e: Expr) -> Value:
         """A value of a reduction: when a `Tuple` defines it, part by part and place by place."""

@@ -35,7 +35,10 @@ COSTS = {"Add": 2, "Mul": 2, "Inv": 6, "Exp": 8, "Exp2": 8, "Log": 8, "Log2": 8,
 """Weights of the engine's own extraction, which only tells whether a form without reductions exists and still gets
 cheaper; the final choice is made under the models of `redfuser.derivation.cost`."""
 
-START = "(run clear 1)", f"{ZERO} {ONE} {MINUS_ONE}"
+TOGETHER = "Together"
+"""The node that joins terms that are added at once, or of which the total cost is asked. No law mentions it."""
+
+START = "(run clear 1)", f"({TOGETHER} {ZERO} ({TOGETHER} {ONE} {MINUS_ONE}))"
 """Empties the e-graph, and adds the numbers that laws compare with: `(push)` and `(pop)` would copy the theory."""
 
 ABSURD = "absurd"
@@ -108,9 +111,6 @@ _NODES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(BINARY.values(), ("E", "E")),
 }
 """Node -> the sorts of its operands."""
-
-TOGETHER = "Together"
-"""The node that joins terms of which the total cost is asked. No law mentions it."""
 
 _RELATIONS = {**dict.fromkeys(RELATIONS.values(), 1), "leq": 2, "changes": 2, "resort": 0, "choosing": 0, "unbound": 0,
               **dict.fromkeys(("leafy", "negleaf", "given", "step", "tame", "refused", ABSURD), 1)}

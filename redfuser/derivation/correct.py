@@ -186,6 +186,8 @@ class _Enough:
         self.asked = False
 
     def __call__(self, step: Step) -> str:
+        if step.iterations == 1:  # nothing is found so soon
+            return ""
         self.rounds = step.iterations
         before, self.last = self.last, self.cost()
         grown, self.nodes = step.nodes - self.nodes, step.nodes

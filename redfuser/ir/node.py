@@ -11,16 +11,18 @@ class Node:
     """Base of all nodes: immutable, with structural equality and a hash that is computed once."""
 
     _names: ClassVar[tuple[str, ...]] = ()
+    _key_cache: ClassVar[tuple[Any, ...] | None] = None
+    _hash_cache: ClassVar[int | None] = None
 
     def _key(self) -> tuple[Any, ...]:
-        key = self.__dict__.get("_key_cache")
+        key = self._key_cache
         if key is None:
             key = (type(self).__name__, *(getattr(self, name) for name in self._names))
             object.__setattr__(self, "_key_cache", key)
         return key
 
     def __hash__(self) -> int:
-        value = self.__dict__.get("_hash_cache")
+        value = self._hash_cache
         if value is None:
             value = hash(self._key())
             object.__setattr__(self, "_hash_cache", value)
