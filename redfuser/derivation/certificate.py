@@ -282,8 +282,8 @@ def _by_definition(skeleton: Skeleton, stream: Stream, stated: bool = False) -> 
     states, an extreme of nothing alive is subtracted as 0 (logsumexp of nothing alive is -inf and not NaN)."""
     results: dict[str, Any] = {}
     read: dict[str, Any] = {}
+    evaluator = Ieee(stream.lookup(read), stream.length)
     for stage in skeleton.stages:
-        evaluator = Ieee(stream.lookup(read), stream.length)
         value = results[stage.name] = evaluator.reduce(stage.monoid, evaluator(stage.body))
         nothing = stated and value == NOTHING.get(stage.monoid)
         read[stage.name] = evaluator.mp.mpf(0) if nothing else value

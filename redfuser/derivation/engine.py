@@ -75,6 +75,7 @@ class Scope:
     """One derivation inside the engine: expressions are added, equated, saturated and extracted here.
 
     `leaf` tells which expressions are units for the engine, with their name and axes; `units` maps names back.
+    `filled` are the tables with rows; `settled` those of the last round, empty when something was stated since.
     """
 
     engine: Engine
@@ -84,6 +85,7 @@ class Scope:
     filled: frozenset[str] = frozenset(("Num",))
     record: Record = field(default_factory=Record)
     watched: bool = False
+    settled: frozenset[str] = frozenset()
     _unsaid: list[str] = field(default_factory=list)
     _said: set[str] = field(default_factory=set)
     _texts: dict[Expr, str] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class Scope:
     def _speak(self) -> None:
         """Run what was said: in one call, for a call costs more than most of what is said."""
         if self._unsaid:
+            self.settled = frozenset()
             self.engine.run("\n".join(self._unsaid))
             self._unsaid.clear()
 
@@ -140,6 +143,7 @@ class Scope:
         """Run texts of another scope."""
         if texts:
             self.filled |= tables("\n".join(texts))
+            self.settled = frozenset()
             self.engine.run("\n".join(texts))
 
     def repeat(self, rounds: int, matched: set[str]) -> None:
@@ -168,7 +172,8 @@ class Scope:
     def _round(self, matched: set[str]) -> tuple[bool, int]:
         """One round of the laws that can match what there is: those of nodes and relations without any row wait."""
         self._speak()
-        report, sizes = self.engine.round(self.filled, self.keep)
+        settled, self.settled = self.settled == self.filled, self.filled
+        report, sizes = self.engine.round(self.filled, self.keep, settled)
         matched.update(name for name, count in report.report.num_matches_per_rule.items() if count)
         counts = self.engine.counts(sizes.sizes)
         new = [t for t, rows in counts.items() if rows and t not in self.filled and t in TABLES]
@@ -233,7 +238,7 @@ class Engine:
         self._busy = False
         self._garbage: dict[str, int] = {}
         self._rounds = 0
-        self._schedules: dict[tuple[frozenset[str], frozenset[str] | None], str] = {}
+        self._schedules: dict[tuple[frozenset[str], frozenset[str] | None], tuple[str, str]] = {}
 
     def fresh(self) -> int:
         """A number not used before."""
@@ -281,21 +286,26 @@ class Engine:
         self._rounds = 0
         self._schedules.clear()
 
-    def round(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> list[Any]:
-        """Run one round of the laws that can match among the nodes `found` and that `keep` accepts."""
+    def round(self, found: frozenset[str], keep: Callable[[Law], bool] | None, settled: bool) -> list[Any]:
+        """Run one round of the laws that can match among the nodes `found` and that `keep` accepts. `settled`: signs
+        and simplifications are at their fixed point."""
         self._rounds += 1
-        return self.run(self._schedule(found, keep))
+        return self.run(self._schedule(found, keep)[settled])
 
-    def _schedule(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> str:
-        """The text of one round of the laws that can match among the nodes `found` and that `keep` accepts."""
+    def _schedule(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> tuple[str, str]:
+        """The texts of such a round. Commuted terms need no settling: they are in the class of the others."""
         key = found, None if keep is None else frozenset(law.name for law in self.rules if keep(law))
         if key not in self._schedules:
             prefix = f"part{self.fresh()}"
             declared = self.theory.combined(prefix, found, keep)
             self.run(declared)
             settle = f"(saturate {prefix}-settle)"
-            phases = " ".join(f"(run {prefix}-{p}) {settle}" for p in ROUNDS if f" {prefix}-{p} " in declared)
-            self._schedules[key] = f"(run-schedule (seq {settle} {phases})) (print-size)"
+            parts = [settle]
+            for phase in ROUNDS:
+                if f" {prefix}-{phase} " in declared:
+                    parts += [f"(run {prefix}-{phase})", *([settle] if phase != "commute" else [])]
+            first, later = (f"(run-schedule (seq {' '.join(x)})) (print-size)" for x in (parts, parts[1:]))
+            self._schedules[key] = first, later
         return self._schedules[key]
 
     def run(self, text: str) -> list[Any]:

@@ -16,7 +16,7 @@ from redfuser.derivation.hard import Ieee
 from redfuser.derivation.parts import occupied
 from redfuser.derivation.sample import Stream
 from redfuser.derivation.skeleton import Skeleton
-from redfuser.ir import MONOIDS, Expr, New, Old, find_parts, refs
+from redfuser.ir import MONOIDS, Expr, Load, New, Old, Ref, find_parts, refs
 from redfuser.ir.ops import PIVOT
 from redfuser.rules.real import RealEvaluator, by_table
 
@@ -32,6 +32,7 @@ class Skeletal:
         self.bodies = {a.name: convert(a.body) for a in fused.accumulators}
         monoids = {a.name: a.monoid for a in fused.accumulators}
         self.dependencies = {d.name: convert(occupied(d.expr, monoids)) for d in fused.dependencies}
+        self.needs = {name: refs(e) for name, e in self.dependencies.items()}
         self.corrections = {name: convert(e) for name, e in fused.corrections}
         self.epilogue = {name: convert(e) for name, e in fused.epilogue}
         self.passes = [[a for a in fused.accumulators if a.name in names] for names in fused.passes]
@@ -42,65 +43,86 @@ class Skeletal:
         """Evaluates bodies and corrections."""
         return RealEvaluator(lookup, stream.length, rounding, stream.start)
 
-    def dependency(self, name: str, values: Mapping[str, Any], stream: Stream, rounding: bool) -> Any:
-        """The value of a dependency inside the loop."""
-        return RealEvaluator(stream.lookup(self.newest(values)), stream.length, rounding)(self.dependencies[name])
+    def of_dependencies(self, values: Mapping[str, Any], stream: Stream, rounding: bool) -> RealEvaluator:
+        """Evaluates dependencies inside the loop."""
+        return RealEvaluator(self.lookup(stream, values), stream.length, rounding)
+
+    def read(self, name: str, value: Any) -> Any:
+        """A value as bodies and corrections read it: a pivot that no element gave reads 0."""
+        return self.zero if name in self.pivots and value == math.inf else value
+
+    def lookup(self, stream: Stream, values: Mapping[str, Any]) -> Callable[[Expr], Any]:
+        """Values of units, and of names as bodies read them. `values` may gain further names."""
+
+        def find(e: Expr) -> Any:
+            if isinstance(e, Load):
+                return stream.values[e.tensor]
+            return self.read(e.name, values[e.name]) if isinstance(e, Ref) else None
+
+        return find
 
     def newest(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Values as bodies and corrections read them: a pivot that no element gave reads 0."""
-        if not any(k in values and values[k] == math.inf for k in self.pivots):
-            return values
-        return {k: self.zero if k in self.pivots and v == math.inf else v for k, v in values.items()}
+        """All values as bodies and corrections read them."""
+        return {k: self.read(k, v) for k, v in values.items()}
 
     def definition(self, members: list[Accumulator], stream: Stream, final: Mapping[str, Any],
                    rounding: bool) -> dict[str, Any]:
         """Accumulators and dependencies of one pass by their definitions, on a whole (part of a) stream."""
         values = dict(final)
+        evaluate = self.evaluator(self.lookup(stream, values), stream, rounding)
+        add_dependencies = self._adding(values, stream, rounding)
         for a in members:
-            self.add_dependencies(values, stream, rounding)
-            evaluator = self.evaluator(stream.lookup(self.newest(values)), stream, rounding)
-            values[a.name] = evaluator.reduce(a.monoid, evaluator(self.bodies[a.name]))
-        self.add_dependencies(values, stream, rounding)
+            add_dependencies()
+            values[a.name] = evaluate.reduce(a.monoid, evaluate(self.bodies[a.name]))
+        add_dependencies()
         return values
 
-    def add_dependencies(self, values: dict[str, Any], stream: Stream, rounding: bool) -> None:
-        """Evaluate the dependencies whose operands are known."""
-        for name, e in self.dependencies.items():
-            if name not in values and refs(e) <= set(values):
-                values[name] = self.dependency(name, values, stream, rounding)
+    def _adding(self, values: dict[str, Any], stream: Stream, rounding: bool) -> Callable[[], None]:
+        """A function that evaluates the dependencies whose operands are known by then."""
+        missing = [name for name in self.dependencies if name not in values]
+        evaluate = self.of_dependencies(values, stream, rounding)
+
+        def add() -> None:
+            for name in missing[:]:
+                if self.needs[name] <= values.keys():
+                    missing.remove(name)
+                    values[name] = evaluate(self.dependencies[name])
+
+        return add
 
     def merge(self, members: list[Accumulator], parts: list[dict[str, Any]], stream: Stream, final: Mapping[str, Any],
               rounding: bool, chunk: Stream | None = None) -> dict[str, Any]:
         """The state of several parts from their states, by the corrections. `chunk`: elements that follow them, reduced
         at the newest dependencies."""
         values = dict(final)
+        correct = [self.evaluator(self._moving(part, values, stream), stream, rounding) for part in parts]
+        reduced = None if chunk is None else self.evaluator(self.lookup(chunk, values), chunk, rounding)
+        add_dependencies = self._adding(values, stream, rounding)
         for a in members:
-            self.add_dependencies(values, stream, rounding)
-            moved = [self._corrected(a, part, values, stream, rounding) for part in parts]
-            if chunk is not None:
-                evaluator = self.evaluator(chunk.lookup(self.newest(values)), chunk, rounding)
-                moved.append(evaluator.reduce(a.monoid, evaluator(self.bodies[a.name])))
+            add_dependencies()
+            correction = self.corrections.get(a.name)
+            moved = [part[a.name] if correction is None else evaluate.whole(a.monoid, correction)
+                     for part, evaluate in zip(parts, correct, strict=True)]
+            if reduced is not None:
+                moved.append(reduced.reduce(a.monoid, reduced(self.bodies[a.name])))
             values[a.name] = self.combine(a.monoid, moved)
-        self.add_dependencies(values, stream, rounding)
+        add_dependencies()
         return values
+
+    def _moving(self, old: Mapping[str, Any], new: Mapping[str, Any], stream: Stream) -> Callable[[Expr], Any]:
+        """Values that corrections read when a state moves from `old` to `new` values."""
+        units = stream.lookup(old)
+
+        def find(e: Expr) -> Any:
+            if isinstance(e, Old):
+                return Skeletal.read(self, e.name, old[e.name])
+            return self.read(e.name, new[e.name]) if isinstance(e, New) else units(e)
+
+        return find
 
     def combine(self, monoid: str, values: list[Any]) -> Any:
         """Partial results in one."""
         return _combine(monoid, values)
-
-    def _corrected(self, a: Accumulator, old: Mapping[str, Any], new: Mapping[str, Any], stream: Stream,
-                   rounding: bool) -> Any:
-        correction = self.corrections.get(a.name)
-        if correction is None:
-            return old[a.name]
-        units, old, new = stream.lookup(old), Skeletal.newest(self, old), self.newest(new)
-
-        def lookup(e: Expr) -> Any:
-            if isinstance(e, (Old, New)):
-                return (old if isinstance(e, Old) else new)[e.name]
-            return units(e)
-
-        return self.evaluator(lookup, stream, rounding).whole(a.monoid, correction)
 
 
 class HardForm(Skeletal):
@@ -116,15 +138,21 @@ class HardForm(Skeletal):
         """Like floating point."""
         return Ieee(lookup, stream.length, rounding, stream.start)
 
-    def dependency(self, name: str, values: Mapping[str, Any], stream: Stream, rounding: bool) -> Any:
+    def of_dependencies(self, values: Mapping[str, Any], stream: Stream, rounding: bool) -> RealEvaluator:
         """Inside the loop, a quotient with divisor 0 reads 0."""
-        read = Skeletal.newest(self, values)
-        return Ieee(stream.lookup(read), stream.length, rounding, loop=True)(self.dependencies[name])
 
-    def newest(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        def find(e: Expr) -> Any:
+            if isinstance(e, Load):
+                return stream.values[e.tensor]
+            return Skeletal.read(self, e.name, values[e.name]) if isinstance(e, Ref) else None
+
+        return Ieee(find, stream.length, rounding, loop=True)
+
+    def read(self, name: str, value: Any) -> Any:
         """An extreme of nothing alive reads 0, unless it is final."""
-        return super().newest({k: self.zero if v == self.nothing.get(k) and k not in self.final else v
-                               for k, v in values.items()})
+        if name in self.nothing and name not in self.final and value == self.nothing[name]:
+            return self.zero
+        return super().read(name, value)
 
     def combine(self, monoid: str, values: list[Any]) -> Any:
         """Extremes of something undefined are undefined."""
@@ -134,7 +162,7 @@ class HardForm(Skeletal):
     def finished(self, state: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
         """What later passes read: dependencies are the definition's own."""
         own = {a.name: state[a.name] for a in self.fused.accumulators if a.name in state}
-        values = dict(Skeletal.newest(self, own))
+        values = {k: Skeletal.read(self, k, v) for k, v in own.items()}
         for name, e in self.plain.items():
             if refs(e) <= values.keys():
                 values[name] = Ieee(stream.lookup(values), stream.length)(e)

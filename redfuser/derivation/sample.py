@@ -135,12 +135,12 @@ def evaluate_results(skeleton: Skeleton, stream: Stream, before: str | None = No
     `fixed` gives results that are not to be computed.
     """
     results: dict[str, Any] = {}
+    evaluator = RealEvaluator(stream.lookup(results), stream.length, rounding)
     for stage in skeleton.stages:
         if stage.name == before:
             break
         if fixed and stage.name in fixed:
             results[stage.name] = fixed[stage.name]
             continue
-        evaluator = RealEvaluator(stream.lookup(results), stream.length, rounding)
         results[stage.name] = evaluator.reduce(stage.monoid, evaluator(stage.body))
     return results
