@@ -9,7 +9,7 @@ reduction that reads no new value may become a further accumulator; this repeats
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from redfuser.derivation.accumulate import Location, Model
 from redfuser.derivation.cost import ClosureCost, CorrectionCost
@@ -24,6 +24,8 @@ from redfuser.rules.theory import FORBIDDEN
 MOST_NEW_ACCUMULATORS = 8
 QUICK = Limits(nodes=1500, iterations=8)
 """A search that has found nothing by then asks whether it is hopeless before it goes on."""
+GROWTH = 3
+"""How many times its size an e-graph may grow while all forms are written out, in a search that is not patient."""
 ROOM = 3
 """How many times the node limit the last search for an expandable stage may use."""
 FEW = 8
@@ -133,9 +135,11 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
         if _saturate(scope, search, step, goals) >= FORBIDDEN and step.outcome != "hopeless":
             step.reached = step.iterations
             scope.state("unbound")
+            few = GROWTH * step.nodes + QUICK.nodes // 3
+            limits = search.limits if search.patient else replace(search.limits, nodes=min(search.limits.nodes, few))
             step = Step(f"corrections for {stage}, all forms")
             search.steps.append(step)
-            _saturate(scope, search, step, goals)
+            _saturate(scope, replace(search, limits=limits), step, goals)
         for k, (price, found) in zip(open_, scope.extract(goals, cost), strict=True):
             if price < FORBIDDEN:
                 trial.corrections[k] = _split_locations(model, found)

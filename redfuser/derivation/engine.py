@@ -407,6 +407,7 @@ class Search:
     replay    the successful search that this one repeats with fewer laws, or None
     taste     which of several equal forms it prefers
     late      results that are computed in a pass of their own, by their definition, and why
+    patient   whether it is the last search for a stage that is worth a long one
     """
 
     engine: Engine
@@ -417,6 +418,7 @@ class Search:
     replay: Replay | None = None
     taste: Taste = STABLE
     late: Mapping[str, str] = field(default_factory=dict)
+    patient: bool = False
 
 
 _local = threading.local()

@@ -162,7 +162,8 @@ def _try(search: Search, model: Model, sweep: Sweep, stage: Stage,
             return None, goals
         if not hopeless() and (others := _with_others(search, model, sweep, stage, goals)) is not None:
             return None, others
-        search = replace(search, limits=replace(search.limits, nodes=ROOM * search.limits.nodes))
+        search = replace(search, limits=replace(search.limits, nodes=ROOM * search.limits.nodes),
+                         patient=True)
     refusal = _search(search, model, sweep, stage, goals)
     return (None if refusal is None else _report(model, sweep, stage, refusal, ranks())), goals
 
