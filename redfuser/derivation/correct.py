@@ -30,6 +30,8 @@ ROOM = 3
 """How many times the node limit the last search for an expandable stage may use."""
 FEW = 8
 """A round that adds less than one node to so many is as good as the last."""
+SOONEST = 3
+"""The round before which nothing is asked: no correction is found and stays the cheapest so soon."""
 LENGTH = Size(STREAM)
 
 
@@ -190,7 +192,7 @@ class _Enough:
         self.asked = False
 
     def __call__(self, step: Step) -> str:
-        if step.iterations == 1:  # nothing is found so soon
+        if step.iterations < SOONEST:
             return ""
         self.rounds = step.iterations
         before, self.last = self.last, self.cost()

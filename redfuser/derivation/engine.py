@@ -186,8 +186,6 @@ class Scope:
         step.record = self.record
         self.record.saturations(step)
         step.outcome = "limit"
-        self._speak()
-        step.nodes = self.engine.nodes()
         growth = 1.0
         for _ in range(limits.iterations):
             step.iterations += 1
@@ -202,7 +200,7 @@ class Scope:
             if word:
                 step.outcome = word
                 break
-            growth = max(step.nodes / max(before, 1), 1)
+            growth = max(step.nodes / (before or step.nodes or 1), 1)
             if step.nodes * growth * max(growth / growing, 1) > RUNAWAY * limits.nodes or step.nodes > limits.nodes:
                 break
             if time.perf_counter() - start > limits.seconds:
