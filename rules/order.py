@@ -85,8 +85,9 @@ def _increasing(word: str, largest: bool, map_: np.ufunc, where: tuple[Condition
     def index(a: Expr) -> tuple[Expr, Expr]:
         return part(INDEX, Best(map_(a), largest=largest)), part(INDEX, Best(a, largest=largest))
 
+    plural = {VALUE: "values", INDEX: "positions"}
     for law, name in ((value, VALUE), (index, INDEX)):
-        law.__doc__ = f"{map_.__name__} increases: it keeps the order of the elements ({name}s of the {word})"
+        law.__doc__ = f"{map_.__name__} increases: it keeps the order of the elements ({plural[name]} of the {word})"
         yield rule("exact", varying="a", where=where, name=f"{word}-{name}-of-{map_.__name__}", group="order")(law)
 
 

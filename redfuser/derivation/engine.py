@@ -336,10 +336,6 @@ class Engine:
             _, value = self._egraph.eval_expr(expression(text))
             return tuple(r for r in relations if self._egraph.lookup_function(r, [value]) is not None)
 
-    def nodes(self) -> int:
-        """Number of expression nodes in the e-graph."""
-        return _nodes(self.counts(self.run("(print-size)")[0].sizes))
-
     def counts(self, sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
         """Rows of every table, those left behind by earlier goals not counted."""
         return {name: rows - self._garbage.get(name, 0) for name, rows in sizes}
@@ -367,7 +363,7 @@ class Engine:
 
 
 def _nodes(counts: dict[str, int]) -> int:
-    return sum(rows for name, rows in counts.items() if name[0].isupper())
+    return sum(rows for name, rows in counts.items() if name[0].isupper() and name != TOGETHER)
 
 
 class NotReached(Exception):
