@@ -19,19 +19,9 @@ from redfuser.ir.expr import (
     Size,
     Tuple,
     Var,
-    children,
-    free_axes,
-    names_read,
     op,
-    refs,
-    rename_axes,
-    rewrite,
     select,
-    substitute,
-    walk,
-    with_children,
     wrap,
-    written_size,
 )
 from redfuser.ir.interpret import run_cascade, run_term
 from redfuser.ir.monoids import PartsMonoid, find_parts, has_parts, is_monoid, monoid, parts_monoid
@@ -39,6 +29,18 @@ from redfuser.ir.node import Node, node
 from redfuser.ir.ops import COSTLY, MONOIDS, OPS
 from redfuser.ir.show import show
 from redfuser.ir.term import Axis, Cascade, Let, Out, Reduction, Tensor, Term, check_cascade, check_term
+from redfuser.ir.traverse import (
+    children,
+    free_axes,
+    names_read,
+    refs,
+    rename_axes,
+    rewrite,
+    substitute,
+    walk,
+    with_children,
+    written_size,
+)
 
 __all__ = [
     "COMPARISONS", "COSTLY", "MONOIDS", "NEG_INF", "OPS", "POS_INF", "RANK", "Axis", "Cascade", "Cast", "Const", "Expr",

@@ -16,22 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.ir.expr import (
-    NEG_INF,
-    Expr,
-    Op,
-    Part,
-    Ref,
-    names_read,
-    op,
-    rewrite,
-    select,
-    walk,
-)
+from redfuser.ir.expr import NEG_INF, Expr, Op, Part, Ref, op, select
 from redfuser.ir.interpret import Evaluator, expr_of, given, in_order, numpy_dtype
 from redfuser.ir.ops import MONOIDS
 from redfuser.ir.rounding import Rounding, finite_only
 from redfuser.ir.term import Cascade, Let, Reduction
+from redfuser.ir.traverse import names_read, rewrite, walk
 from redfuser.ir.views import as_results
 
 Array = np.ndarray[Any, Any]

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple, walk
+from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple
 from redfuser.ir.monoids import INDEX
 from redfuser.ir.ops import OPS
+from redfuser.ir.traverse import walk
 
 _INTEGER_RESULT = ("idiv", "imod")
 distinct = walk

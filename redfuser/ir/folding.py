@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from redfuser.ir.dtypes import distinct
-from redfuser.ir.expr import Expr, Load, Op, Reduce, Ref, children, free_axes, op, rename_axes, rewrite
+from redfuser.ir.expr import Expr, Load, Op, Reduce, Ref, op
 from redfuser.ir.term import Let, Term
+from redfuser.ir.traverse import children, free_axes, rename_axes, rewrite
 
 COMMUTATIVE = frozenset({"sum", "prod", "max", "min", "any", "all"})
 NUMBERS = frozenset({"sum", "prod", "max", "min"})

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from redfuser.ir.dtypes import distinct
-from redfuser.ir.expr import Expr, Load, Part, Ref, free_axes, refs, rename_axes
+from redfuser.ir.expr import Expr, Load, Part, Ref
 from redfuser.ir.folding import body_of, factors, is_contraction, is_product, is_run, reduce_of, references, stream_of
 from redfuser.ir.term import Let, Out, Term
+from redfuser.ir.traverse import free_axes, refs, rename_axes
 from redfuser.ir.twins import NoTwin, Twins
 
 # ---- the plan: producers, groups of stages, places of outputs

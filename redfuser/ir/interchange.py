@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from redfuser.ir.expr import Expr, Op, Reduce, Ref, rename_axes, substitute
+from redfuser.ir.expr import Expr, Op, Reduce, Ref
 from redfuser.ir.folding import COMMUTATIVE, body_of, reduce_of, references, stream_of
 from redfuser.ir.term import Axis, Let, Term, base_axis
+from redfuser.ir.traverse import rename_axes, substitute
 
 
 def interchange(t: Term) -> Term:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import ShapeError
-from redfuser.ir.expr import RANK, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple, refs, rewrite
+from redfuser.ir.expr import RANK, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple
 from redfuser.ir.monoids import PartsMonoid, find_parts
 from redfuser.ir.ops import MONOIDS, OPS
 from redfuser.ir.term import Cascade, Let, Out, Reduction, Tensor, Term, base_axis
+from redfuser.ir.traverse import refs, rewrite
 from redfuser.ir.views import as_results, viewed_sizes, with_products, with_views
 
 Arrays = Mapping[str, Any]

@@ -18,21 +18,7 @@ import numpy as np
 
 from redfuser.errors import CheckError
 from redfuser.ir.dtypes import distinct, expr_dtype
-from redfuser.ir.expr import (
-    Expr,
-    Idx,
-    Load,
-    Part,
-    Reduce,
-    Ref,
-    Size,
-    children,
-    free_axes,
-    rename_axes,
-    rewrite,
-    substitute,
-    with_children,
-)
+from redfuser.ir.expr import Expr, Idx, Load, Part, Reduce, Ref, Size
 from redfuser.ir.folding import body_of, fold_nested, reduce_of
 from redfuser.ir.grouping import Group, Plan
 from redfuser.ir.interchange import interchange
@@ -51,6 +37,7 @@ from redfuser.ir.term import (
     base_axis,
     check_cascade,
 )
+from redfuser.ir.traverse import children, free_axes, rename_axes, rewrite, substitute, with_children
 
 
 @node

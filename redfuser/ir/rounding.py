@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.ir.expr import Cast, Const, Expr, Op, Reduce, Ref, free_axes, refs
+from redfuser.ir.expr import Cast, Const, Expr, Op, Reduce, Ref
 from redfuser.ir.interpret import Evaluator, broadcast
 from redfuser.ir.term import Cascade
+from redfuser.ir.traverse import free_axes, refs
 
 Array = np.ndarray[Any, Any]
 

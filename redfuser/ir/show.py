@@ -6,26 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 
-from redfuser.ir.expr import (
-    Cast,
-    Const,
-    Expr,
-    Idx,
-    Load,
-    New,
-    Old,
-    Op,
-    Part,
-    Reduce,
-    Ref,
-    Size,
-    Tuple,
-    Var,
-    children,
-    walk,
-    written_size,
-)
+from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, New, Old, Op, Part, Reduce, Ref, Size, Tuple, Var
 from redfuser.ir.ops import OPS, label
+from redfuser.ir.traverse import children, walk, written_size
 
 
 def show_number(value: int | float | Fraction) -> str:

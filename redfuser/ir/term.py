@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 
 from redfuser.errors import CheckError, DepthError
-from redfuser.ir.expr import Expr, Load, Reduce, Ref, depth, free_axes, refs, walk
+from redfuser.ir.expr import Expr, Load, Reduce, Ref
 from redfuser.ir.monoids import is_monoid
 from redfuser.ir.node import Node, node
 from redfuser.ir.ops import label
+from redfuser.ir.traverse import depth, free_axes, refs, walk
 
 
 @node

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from redfuser.ir.expr import Expr, Ref, rename_axes, rewrite
+from redfuser.ir.expr import Expr, Ref
 from redfuser.ir.folding import references, stream_of
 from redfuser.ir.term import Let, base_axis
+from redfuser.ir.traverse import rename_axes, rewrite
 
 
 class NoTwin(Exception):

@@ -50,8 +50,8 @@ def sigmoid_top3(x: Any) -> Any:
     return topk(s / total(s), 3)
 
 
-@FAMILY.entry("DeepSeek-V2 and V3, group-limited routing: the groups whose best expert scores highest, a bias added, with "
-              "their softmax among the groups", x="i n k: normal", bias="n k: normal", accumulators=2,
+@FAMILY.entry("DeepSeek-V2 and V3, group-limited routing: the groups whose best expert scores highest, a bias added, "
+              "with their softmax among the groups", x="i n k: normal", bias="n k: normal", accumulators=2,
               reason="the best of a group is a contraction; " + _ORDER)
 def group_limited(x: Any, bias: Any) -> Any:
     return topk(_softmax((x + bias).max(axis=-1)), 3)
