@@ -14,8 +14,9 @@ from functools import partial
 
 from redfuser.derivation.assumptions import Fact
 from redfuser.derivation.cost import NEW, AccumulatorCost
-from redfuser.derivation.engine import Limits, Scope, Search, Step
+from redfuser.derivation.engine import Scope
 from redfuser.derivation.parts import gathered, share_extremes, spread
+from redfuser.derivation.search import Limits, Search, Step
 from redfuser.derivation.skeleton import Skeleton, Stage, kept_axes, maximal_free, reads_state, reductions_in
 from redfuser.derivation.taste import Taste
 from redfuser.ir import Expr, Load, New, Old, Op, Reduce, Ref, free_axes, refs, substitute, walk

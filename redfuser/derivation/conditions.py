@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from redfuser.derivation.engine import Engine, Limits, Scope, Step
+from redfuser.derivation.engine import Engine, Scope
 from redfuser.derivation.fusion import FusedCascade
+from redfuser.derivation.search import Limits, Step
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.ir import NEG_INF, Cascade, Expr, Load, Op, Reduce, Ref, Size, names_read, refs, substitute, walk
 from redfuser.rules.language import STREAM

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from redfuser.derivation.accumulate import Location, Model
 from redfuser.derivation.cost import ClosureCost, CorrectionCost
-from redfuser.derivation.engine import Limits, Scope, Search, Step
+from redfuser.derivation.engine import Scope
 from redfuser.derivation.fusion import COUNT
 from redfuser.derivation.parts import spread
+from redfuser.derivation.search import Limits, Search, Step
 from redfuser.derivation.skeleton import reductions_in
 from redfuser.ir import Expr, New, Old, Op, Reduce, Ref, Size, refs, rewrite, substitute, walk
 from redfuser.rules.language import STREAM

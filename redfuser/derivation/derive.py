@@ -13,11 +13,12 @@ from redfuser.derivation.assemble import assemble
 from redfuser.derivation.certificate import Certificate, certify
 from redfuser.derivation.combine import combine
 from redfuser.derivation.conditions import assumed, domains, used_assumptions
-from redfuser.derivation.engine import Limits, NotReached, Replay, Search, Step, engine_for
+from redfuser.derivation.engine import engine_for
 from redfuser.derivation.explain import laws_needed, smallest
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.derivation.passes import Plan, in_terms_of, plan_passes
 from redfuser.derivation.pivot import Shift, add_locations, pivot
+from redfuser.derivation.search import Limits, NotReached, Replay, Search, Step
 from redfuser.derivation.selected import mark_unselected
 from redfuser.derivation.settle import settle_pivots
 from redfuser.derivation.skeleton import Skeleton

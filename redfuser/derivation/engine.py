@@ -7,10 +7,9 @@ caller looks at node count, time and cost in between.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -18,7 +17,7 @@ from typing import Any
 
 from redfuser.derivation.commands import expression, lines, program
 from redfuser.derivation.record import Record
-from redfuser.derivation.taste import STABLE, Taste
+from redfuser.derivation.search import Limits, Step
 from redfuser.errors import EngineError
 from redfuser.ir import Expr
 from redfuser.rules.encoding import Encoder, LeafOf, decode, parse
@@ -35,39 +34,6 @@ MOST_GARBAGE = 2000
 """Subsumed nodes of earlier goals that an e-graph may hold."""
 MOST_ROUNDS = 4000
 """Rounds after which an e-graph is built anew: it keeps a report of each for ever, some 20 kB."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a saturation stops unfinished: e-graph nodes, iterations, seconds."""
-
-    nodes: int = 6000
-    iterations: int = 12
-    seconds: float = 4.0
-
-
-@dataclass
-class Step:
-    """One line of the timeline: a saturation, how it ended, and what it cost.
-
-    `outcome`: "saturated", "limit" (of nodes or iterations), "time" (on a faster machine it would have gone on), or the
-    word of the caller; `reached`: the iteration that found what was finally extracted, 0 when nothing came of it;
-    `matched`: laws that matched anything; `reconsidered`: the stage whose accumulators were chosen again.
-    """
-
-    name: str
-    outcome: str = ""
-    iterations: int = 0
-    nodes: int = 0
-    milliseconds: float = 0.0
-    reached: int = 0
-    matched: set[str] = field(default_factory=set, repr=False)
-    record: Record = field(default_factory=Record, repr=False, compare=False)
-    reconsidered: str = ""
-
-    def __str__(self) -> str:
-        return (f"{self.name}: {self.outcome} after {self.iterations} iterations, {self.nodes} nodes, "
-                f"{self.milliseconds:.1f} ms")
 
 
 @dataclass
@@ -364,55 +330,6 @@ class Engine:
 
 def _nodes(counts: dict[str, int]) -> int:
     return sum(rows for name, rows in counts.items() if name[0].isupper() and name != TOGETHER)
-
-
-class NotReached(Exception):
-    """A repeated search did not get as far as the first one."""
-
-
-@dataclass
-class Replay:
-    """A search that is repeated: the stages it refused, the iterations each of its saturations needed, and the stages
-    whose accumulators it chose again."""
-
-    refused: frozenset[str]
-    iterations: Iterator[int]
-    reconsidered: frozenset[str] = frozenset()
-
-    def limits(self) -> Limits:
-        """Limits of the next saturation.
-
-        Raises
-        ------
-        NotReached
-            when the repeated search needs more saturations than the first.
-        """
-        count = next(self.iterations, None)
-        if count is None:
-            raise NotReached("another saturation")
-        return Limits(nodes=sys.maxsize, iterations=count)
-
-
-@dataclass(frozen=True)
-class Search:
-    """How to search: the engine, its limits, where to note the steps, which laws to use (None: all).
-
-    hopeless  asked once, when a search is going to take long: True ends it (the rank test says it cannot succeed)
-    replay    the successful search that this one repeats with fewer laws, or None
-    taste     which of several equal forms it prefers
-    late      results that are computed in a pass of their own, by their definition, and why
-    patient   whether it is the last search for a stage that is worth a long one
-    """
-
-    engine: Engine
-    limits: Limits
-    steps: list[Step]
-    keep: Callable[[Law], bool] | None = None
-    hopeless: Callable[[], bool] = lambda: False
-    replay: Replay | None = None
-    taste: Taste = STABLE
-    late: Mapping[str, str] = field(default_factory=dict)
-    patient: bool = False
 
 
 _local = threading.local()

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from redfuser.derivation.cost import CorrectionCost
-from redfuser.derivation.engine import Engine, Step
+from redfuser.derivation.engine import Engine
 from redfuser.derivation.record import Record
+from redfuser.derivation.search import Step
 from redfuser.rules.encoding import REDUCTION_NODES
 from redfuser.rules.theory import FORBIDDEN
 

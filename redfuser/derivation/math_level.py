@@ -24,8 +24,8 @@ from redfuser.derivation import streaming
 from redfuser.derivation.certificate import Certificate
 from redfuser.derivation.definition import Cascade
 from redfuser.derivation.derive import DEFAULT_LIMITS, Derivation, derive_cascade
-from redfuser.derivation.engine import Limits
 from redfuser.derivation.fusion import Accumulator, FusedCascade
+from redfuser.derivation.search import Limits
 from redfuser.derivation.state import EMPTY, Chunk, State
 from redfuser.derivation.streaming import Streamer
 from redfuser.derivation.verdict import StageReport, Verdict

@@ -11,10 +11,10 @@ from functools import cache
 
 from redfuser.derivation.accumulate import Model, mentioned
 from redfuser.derivation.correct import QUICK, ROOM, Refusal, Sweep, find_corrections, nothing_to_correct
-from redfuser.derivation.engine import NotReached, Replay, Search
 from redfuser.derivation.evidence import Ranks, growth, is_finite_sum
 from redfuser.derivation.fusion import COUNT
 from redfuser.derivation.reconsider import is_expandable, reconsider
+from redfuser.derivation.search import NotReached, Replay, Search
 from redfuser.derivation.simplify import collapse
 from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.derivation.verdict import StageReport

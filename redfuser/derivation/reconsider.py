@@ -11,8 +11,9 @@ from functools import partial
 
 from redfuser.derivation.accumulate import Model, accumulate, leaf_price, mentioned, name_dependencies
 from redfuser.derivation.cost import OtherAccumulatorCost
-from redfuser.derivation.engine import Scope, Search, Step
+from redfuser.derivation.engine import Scope
 from redfuser.derivation.parts import obeys_laws, spread
+from redfuser.derivation.search import Search, Step
 from redfuser.derivation.skeleton import Stage, reads_state, reductions_in
 from redfuser.ir import Expr, Op, Reduce, Ref, free_axes, refs, substitute
 from redfuser.rules.language import STREAM

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redfuser.derivation.engine import Step
+    from redfuser.derivation.search import Step
 
 
 @dataclass

@@ -14,9 +14,10 @@ import pytest
 from derive_examples import EXAMPLES, MEAN, ROW, TWO_PASSES, X, arrays_for, cascade, derived, reduction, row
 
 from redfuser.derivation import Limits, Verdict, derive_cascade, run_fused
-from redfuser.derivation.engine import Engine, Step
+from redfuser.derivation.engine import Engine
 from redfuser.derivation.evidence import growth
 from redfuser.derivation.explain import smallest
+from redfuser.derivation.search import Step
 from redfuser.errors import EngineError, RuleError
 from redfuser.ir import Axis, Cascade, Load, Out, Ref, Tensor, run_cascade
 from redfuser.rules import GROUPS, RuleSet, default, online, rule, ruleset

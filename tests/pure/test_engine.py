@@ -9,7 +9,8 @@ from redfuser.derivation import Limits, derive_cascade
 from redfuser.derivation import engine as engine_module
 from redfuser.derivation.commands import program
 from redfuser.derivation.cost import CorrectionCost
-from redfuser.derivation.engine import Engine, Step, engine_for
+from redfuser.derivation.engine import Engine, engine_for
+from redfuser.derivation.search import Step
 from redfuser.errors import EngineError
 from redfuser.ir import Expr, Load
 from redfuser.rules import default, rule, ruleset
