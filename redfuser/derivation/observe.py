@@ -6,6 +6,8 @@ at most, whatever the length of P. A rank that grows with the prefix is evidence
 stage. max |x - mean| has rank 3 (max x, min x and the mean), min |x - mean| has no bound.
 
 For a sum of F(x, d) the values F(P_i, d(P, C_j)) say the same, and of steps as well, which have no derivative.
+Positions are no elements, they are known: no derivative is taken by them, and of a sum that reads them the values are
+those less what other elements at the same places would give.
 
 Thousands of continuations are looked at in float64, and the few whose rows are most independent are taken again in
 high precision: that rank is the finding. So continuations are met that fall between neighbouring kinks and steps.
@@ -24,7 +26,7 @@ from redfuser.derivation.batch import Array, BatchEvaluator, BatchSampler, Strea
 from redfuser.derivation.sample import Stream, evaluate_results
 from redfuser.derivation.sensitivity import Sensitivity
 from redfuser.derivation.skeleton import Skeleton, Stage
-from redfuser.ir import Load
+from redfuser.ir import Load, walk
 from redfuser.rules.real import RealEvaluator, Undefined, context
 
 DIGITS = 100
@@ -120,7 +122,11 @@ class Prefix:
         self.rng = np.random.default_rng(zlib.crc32(f"{question.stage.name}:{size}".encode()))
         self.sampler = BatchSampler(question.skeleton, self.rng, layout.signed, layout.center)
         self.elements = self._elements(layout)
-        self.direction = {k: self.rng.uniform(0.5, 1.5, size) for k in self.elements.varying()}
+        units, domain = question.skeleton.units, self.sampler.domain
+        self.places = frozenset(k for k, e in units.items() if domain.position(e))
+        read = {x.tensor for x in walk(question.stage.body) if isinstance(x, Load)}
+        self.others = self.sampler.streams(1, size, layout.spread) if read & self.places else None
+        self.direction = {k: self.rng.uniform(0.5, 1.5, size) for k in self.elements.varying() if k not in self.places}
         if not self.direction:
             raise Undefined("nothing real varies along the stream")
         self.sensitivity = (Sensitivity(question.skeleton, question.stage, question.final)
@@ -232,8 +238,21 @@ class Prefix:
         if self.sensitivity is not None:
             return self.sensitivity.rows(streams, self.direction, self.fixed)[self.question.stage.name]
         values = batch.results(self.earlier, streams, self.fixed)
-        body = BatchEvaluator(streams, values).elements(self.question.stage.body)
-        return np.asarray(body[:, : self.size] * 1.0)
+        body, *rest = (BatchEvaluator(x, values).elements(self.question.stage.body)[:, : self.size] * 1.0
+                       for x in self._beside(streams))
+        return np.asarray(body - rest[0] if rest else body)
+
+    def _beside(self, streams: Streams) -> list[Streams]:
+        """The streams, and where the body reads positions the same with other elements at those of the prefix."""
+        if self.others is None:
+            return [streams]
+        values = {}
+        for k, v in streams.values.items():
+            other = self.others.values[k]
+            along = v.shape[1] == streams.length and k not in self.places
+            other = np.broadcast_to(other, (v.shape[0], self.size)) if along else other
+            values[k] = np.concatenate([other, v[:, self.size :]], axis=1) if along else v
+        return [streams, Streams(values, streams.length)]
 
     def _exact(self, streams: Streams) -> list[Any]:
         q = self.question
@@ -242,8 +261,12 @@ class Prefix:
         if self.sensitivity is not None:
             return self.sensitivity.row(stream, self.direction, fixed)
         values = evaluate_results(q.skeleton, stream, before=q.stage.name, fixed=fixed)
-        evaluator = RealEvaluator(stream.lookup(values), stream.length)
-        return [v * evaluator.mp.mpf(1) for v in evaluator.elements(evaluator(q.stage.body))[: self.size]]
+        rows = []
+        for beside in map(exact_stream, self._beside(streams)):
+            evaluator = RealEvaluator(beside.lookup(values), beside.length)
+            elements = evaluator.elements(evaluator(q.stage.body))[: self.size]
+            rows.append([v * evaluator.mp.mpf(1) for v in elements])
+        return [a - b for a, b in zip(*rows, strict=True)] if len(rows) > 1 else rows[0]
 
 
 def exact_stream(streams: Streams) -> Stream:

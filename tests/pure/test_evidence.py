@@ -24,7 +24,7 @@ from redfuser.derivation.unlock import unlocking
 from redfuser.derivation.verdict import StageReport, lower_bound
 from redfuser.derivation.witness import Witness, find_witness
 from redfuser.errors import RedfuserError
-from redfuser.ir import OPS, Cascade, Expr, Load, Reduction, Ref, Tensor, op
+from redfuser.ir import OPS, Axis, Cascade, Expr, Idx, Load, Reduction, Ref, Tensor, op
 from redfuser.rules.real import RealEvaluator, by_table, context, precision
 from redfuser.testing.grammar import random_cascade
 from redfuser.testing.trial import LIMITS
@@ -340,6 +340,19 @@ def test_most_independent_rows_come_first():
     assert promise == 2
     assert len(set(order)) == len(order)
     assert np.linalg.matrix_rank(table[order[:2]]) == 2
+
+
+@pytest.mark.parametrize(("body", "growing"), [
+    (lambda x, m, i: np.exp(i * m), False), (lambda x, m, i: x + np.exp(i * m), False),
+    (lambda x, m, i: x * np.exp(i * m), True), (lambda x, m, i: np.exp(x - m + 0.5 * i), False),
+    (lambda x, m, i: np.tanh(x + i - m), True)])
+def test_positions_are_known(body, growing):
+    """A sum of functions of positions alone is a function of how many there were."""
+    maximum, total = Reduction("m", "max", Load("x", ("n",)), ()), Reduction("r", "sum", body(
+        Load("x", ("n",)), Ref("m", ()), Idx("n")), ())
+    cascade = Cascade("c", "n", (Axis("n"),), (Tensor("x", ("n",), "float64"),), (), (maximum, total), ())
+    found = growth(cascade, "r")
+    assert (found is not None and found.growing) == growing
 
 
 def test_threads_do_not_share_precision():
