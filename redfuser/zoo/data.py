@@ -50,14 +50,17 @@ DATA_SETS: Mapping[str, Callable[[np.random.Generator, tuple[int, ...]], Array]]
 """location: mean 1e4, spread 1e-3; scores: up to 1e4 in magnitude; mixed: both signs, three orders of magnitude."""
 
 
-def arguments(entry: Entry, data_set: str, seed: int = 0) -> dict[str, Any]:
-    """Arguments of an entry: float32 and bool arrays, Python numbers. The same for the same seed."""
+def arguments(entry: Entry, data_set: str, seed: int = 0, stream: int = LENGTHS[STREAM]) -> dict[str, Any]:
+    """Arguments of an entry: float32 and bool arrays, Python numbers. The same for the same seed.
+
+    `stream`: length of the stream.
+    """
     rng = np.random.default_rng(zlib.crc32(f"{entry.name}:{data_set}:{seed}".encode()))
-    return {a.name: _argument(a, data_set, rng) for a in entry.arguments}
+    return {a.name: _argument(a, data_set, rng, LENGTHS | {STREAM: stream}) for a in entry.arguments}
 
 
-def _argument(a: Argument, data_set: str, rng: np.random.Generator) -> Any:
-    shape = tuple(LENGTHS.get(x, OTHERS) for x in a.axes)
+def _argument(a: Argument, data_set: str, rng: np.random.Generator, lengths: Mapping[str, int]) -> Any:
+    shape = tuple(lengths.get(x, OTHERS) for x in a.axes)
     if a.kind == "number":
         return NUMBER
     if a.kind == "mask":
