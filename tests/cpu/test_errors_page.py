@@ -1,0 +1,38 @@
+"""Every error class has a row and an example in docs/errors.md, and the examples raise what they say."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import redfuser as rf
+from redfuser import errors
+
+PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
+CLASSES = {c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, errors.RedfuserError)}
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("error", sorted({*CLASSES, rf.NotFusible} - {errors.RedfuserError}, key=lambda c: c.__name__))
+def test_every_class_has_a_row_and_an_example(text, error):
+    row = re.search(rf"^\| `{error.__name__}` \| (?:`(\w+)`|see the class) \|", text, re.MULTILINE)
+    assert row is not None
+    built_in = [c.__name__ for c in error.__mro__ if c.__module__ == "builtins" and issubclass(c, Exception)]
+    assert row.group(1) in (None, built_in[0])
+    assert re.search(rf"^[\w.]+\.{error.__name__}: ", text, re.MULTILINE)
+
+
+def test_the_examples_raise_what_they_say(monkeypatch, tmp_path):
+    monkeypatch.setenv("REDFUSER_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CC", "cc")
+    found = doctest.testfile(str(PAGE), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert found.attempted > 30
+    assert not found.failed
