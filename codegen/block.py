@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from redfuser.codegen.kinds import as_number
-from redfuser.codegen.levels import PIVOTS, SHIFTS, Level, identity, nearer_zero, read_pivot, sampled
+from redfuser.codegen.levels import PIVOTS, SHIFTS, Level, identity, nearer_zero, read_pivot, running, sampled
 from redfuser.codegen.lower import Env, Space, is_truth, lower
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, Fold, For, If, Insert, LetInt, LetScalar, Put, Red, Set, Stmt, Sweep
@@ -223,7 +223,7 @@ class Row:
         """Statements that take the state over the block [lo, hi); `later` tells that this is not the first block."""
         out: list[Stmt] = []
         self._capture(out, levels)
-        self.env.prefix = True
+        self.env.running = running(levels)
         for level in levels:
             waiting = [a for a in level.accumulators if list_length(a.monoid) and self._is_corrected(a)]
             values = self.reduce_level(out, level, lo, hi, {a.name for a in waiting})
@@ -234,7 +234,7 @@ class Row:
                     self._take_in(out, a, values)
                     self.guard_cells(out, a)
             self.know(out, level.dependencies, "_now")
-        self.env.prefix = False
+        self.env.running = frozenset()
         return out
 
     def _is_corrected(self, a: Accumulator) -> bool:
@@ -370,7 +370,13 @@ class Row:
         for a in accumulators:
             if a.name not in self.vectors and a.monoid != PIVOT:
                 self.guard_cells(out, a)
+        guarded, self.env = self.env, self.env.raw()
         self.know(out, known)
+        self.env = guarded
+
+    def next_pass(self) -> None:
+        """What is known so far is final for the passes that follow: no value of it is guarded."""
+        self.env.shifts = {}
 
     def whole(self, levels: list[Level], lo: Expr, hi: Expr) -> list[Stmt]:
         """The same levels when the block is the whole stream: no state, no correction, dependencies are final."""

@@ -21,6 +21,7 @@ from redfuser.codegen.levels import (
     levels_of,
     nearer_zero,
     read_pivot,
+    running,
     sampled,
 )
 from redfuser.codegen.lower import Env, Space, lower
@@ -175,6 +176,7 @@ class _ColumnPhase:
         body: list[Stmt] = [*self.before, *self._pivots()]
         for names in self.flat.passes:
             levels = levels_of(self.flat, names)
+            self.env.shifts = {}  # results of earlier passes are final
             own = [a for a in self.flat.accumulators if a.name in names and a.monoid != PIVOT]
             for a in own:
                 body += self.over(*zip(self._cells(a), self.identities(a), strict=True))
@@ -229,7 +231,7 @@ class _ColumnPhase:
         block = self.decisions.block
         body: list[Stmt] = [LetInt(b1.name, op("min", op("add", b0, block), self.length))]
         self.env.old = {**self.env.values, **self.cells}
-        self.env.prefix = True
+        self.env.running = running(levels)
         new: dict[str, At] = {}
         for level in levels:
             values = self._reduce(body, level, b0, b1)
@@ -243,7 +245,7 @@ class _ColumnPhase:
                 self._guard(body, a, fresh)
             self._know(body, level.dependencies, "_now")
         body += self.over(*((self.cells[name], cell) for name, cell in new.items()))
-        self.env.prefix = False
+        self.env.running = frozenset()
         return For(b0.name, Const(0), self.length, Const(block), tuple(body))
 
     def _reduce(self, out: list[Stmt], level: Level, b0: Expr, b1: Expr) -> dict[str, Expr]:

@@ -107,6 +107,7 @@ def whole_rows(space: Space, flat: Flat, when: Expr | None) -> Phase:
     p.materialiser(extent)
     body = p.opening()
     for levels in p.levels:
+        p.row.next_pass()
         body += p.row.whole(levels, Const(0), p.length)
     for o in p.stream_outs():
         body += _cached_output(p, o)
@@ -143,6 +144,7 @@ def streaming(space: Space, flat: Flat, when: Expr | None) -> Phase:
     body = p.opening()
     for names, levels in zip(flat.passes, p.levels, strict=True):
         own = [a for a in flat.accumulators if a.name in names]
+        p.row.next_pass()
         if levels:
             body += p.row.start(own)
             body.append(p.block_loop(levels, Const(0), p.length))

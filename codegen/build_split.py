@@ -110,6 +110,7 @@ class _Split:
             own = self._own(number)
             body += self._copy(p, self._cells(p, own), self._stored(self.final, own, self._row_index(p)))
             p.row.finish(body, own, p.completed(p.levels[number]))
+        p.row.next_pass()
 
     def _own(self, number: int) -> list[Accumulator]:
         names = self.flat.passes[number]

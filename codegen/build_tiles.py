@@ -178,6 +178,8 @@ class _TilePhase:
         for names, levels in zip(self.flat.passes[:number], self.levels[:number], strict=True):
             own = [a for a in self.flat.accumulators if a.name in names]
             self.row.finish(row, own, [d for level in levels for d in level.dependencies])
+        if number < len(self.levels):
+            self.row.next_pass()
 
     def _pivot_dependencies(self) -> list[Let]:
         """Dependencies that belong to no level: they hang on pivots only."""

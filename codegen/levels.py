@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from redfuser.derivation.fusion import Accumulator
@@ -50,6 +51,11 @@ class Level:
 
     accumulators: tuple[Accumulator, ...]
     dependencies: tuple[Let, ...]
+
+
+def running(levels: Iterable[Level]) -> frozenset[str]:
+    """Names that change while the loop over these levels runs."""
+    return frozenset(x.name for level in levels for x in (*level.accumulators, *level.dependencies))
 
 
 def levels_of(flat: Flat, names: tuple[str, ...]) -> list[Level]:

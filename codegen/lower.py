@@ -1,6 +1,7 @@
 """From term expressions to tile expressions: loads become buffer elements, references become cells and variables.
 
-Two guards of running values are applied here, both only where the value may still be that of an empty or dead prefix:
+Two guards of running values are applied here, both only where the value may still be that of an empty or dead prefix,
+never to results of earlier passes, which are final:
 a max (min) that is subtracted reads 0 while it is -inf (+inf), so that exp(-inf - max) is 0 and not NaN; a quotient
 by a running value that is 0 reads 0.
 """
@@ -34,10 +35,10 @@ from redfuser.ir import (
     Ref,
     Size,
     Var,
-    children,
     free_axes,
     op,
     select,
+    walk,
 )
 from redfuser.ir.interpret import numpy_dtype
 from redfuser.ir.monoids import VALUE, parts_monoid
@@ -89,7 +90,7 @@ class Env:
     shifts : max or min accumulator -> its value as an exponent shift, never the identity
     old : accumulator or dependency -> value before the block
     reduce : called for a reduction inside an expression, returns its value
-    prefix : values are those of a prefix: guard quotients by running values
+    running : names whose values are those of a prefix: quotients by them are guarded
     """
 
     axes: dict[str, Expr]
@@ -97,7 +98,7 @@ class Env:
     shifts: dict[str, Expr] = field(default_factory=dict)
     old: dict[str, Expr] = field(default_factory=dict)
     reduce: Callable[[Reduce, Env], Expr] | None = None
-    prefix: bool = False
+    running: frozenset[str] = frozenset()
     given: dict[Expr, Expr] = field(default_factory=dict)
 
     def at(self, **axes: Expr) -> Env:
@@ -106,7 +107,7 @@ class Env:
 
     def raw(self) -> Env:
         """The same values without guards: the definition's own arithmetic."""
-        return replace(self, shifts={}, prefix=False)
+        return replace(self, shifts={}, running=frozenset())
 
 
 def lower(e: Expr, env: Env, space: Space, names: Names) -> Expr:
@@ -180,7 +181,8 @@ class _Lowering:
             place = self.env.axes[e.axes[0]] if isinstance(e.axes[0], str) else Const(e.axes[0])
         value = at_place(self._named(table, part_name(name, e.part)), place)
         accumulator = self.space.flat.accumulator(name)
-        if not self.env.prefix or isinstance(e.body, Old) or e.part != VALUE or accumulator is None:
+        runs = name in self.env.running and not isinstance(e.body, Old)
+        if not runs or e.part != VALUE or accumulator is None:
             return value
         monoid = parts_monoid(accumulator.monoid)
         return value if monoid.largest is None else select(op("eq", value, monoid.identity[0]), 0.0, value)
@@ -227,13 +229,9 @@ class _Lowering:
 
     def _runs(self, divisor: Expr) -> bool:
         """Does the divisor change along the stream through state only?"""
-        if not self.env.prefix or self.space.flat.stream in free_axes(divisor):
+        if not self.env.running or self.space.flat.stream in free_axes(divisor):
             return False
-        return _reads_state(divisor)
-
-
-def _reads_state(e: Expr) -> bool:
-    return isinstance(e, (Ref, Old, New)) or any(_reads_state(c) for c in children(e))
+        return any(isinstance(x, (Ref, Old, New)) and x.name in self.env.running for x in walk(divisor))
 
 
 def _shift_positions(e: Op, shift: bool) -> list[bool]:

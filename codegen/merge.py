@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from redfuser.codegen.block import Row
-from redfuser.codegen.levels import SHIFTS, Level, identity
+from redfuser.codegen.levels import SHIFTS, Level, identity, running
 from redfuser.codegen.nodes import At, Put, Set, Stmt, Sweep
 from redfuser.codegen.parts import (
     PLACE,
@@ -44,7 +44,7 @@ class Merge:
         known = dict(self.row.env.values)
         mine = self._side(out, own, self.row.cell, known, "mine")
         theirs = self._side(out, own, self.other.__getitem__, known, "theirs")
-        self.row.env.prefix = True
+        self.row.env.running = running(levels)
         for level in levels:
             for a in level.accumulators:
                 if a.name not in self.vectors:
@@ -52,7 +52,7 @@ class Merge:
                     self.row.guard_cells(out, a)
             self.row.know(out, level.dependencies, "_now")
         out += self._vectors([a for level in levels for a in level.accumulators], mine, theirs)
-        self.row.env.prefix = False
+        self.row.env.running = frozenset()
         return out
 
     def _vectors(self, accumulators: list[Accumulator], mine: dict[str, Expr], theirs: dict[str, Expr]) -> list[Stmt]:
@@ -101,8 +101,10 @@ class Merge:
             for name in cell_names(a).values():
                 in_place = name in self.vectors  # every element is read before it is written
                 old[name] = cells(name) if in_place else self.row.keep(out, a, name, side, cells(name))
-        before = replace(self.row.env, values=old, shifts={}, prefix=True)
-        for d in self._running(a.name for a in own):
+        dependencies = self._running(a.name for a in own)
+        names = frozenset(x.name for x in (*own, *dependencies))
+        before = replace(self.row.env, values=old, shifts={}, running=names)
+        for d in dependencies:
             old[d.name] = self.row.let(out, f"{d.name}_{side}", self.row.lower(d.expr, before), "float64")
         return old
 

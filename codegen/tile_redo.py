@@ -11,6 +11,7 @@ import math
 from dataclasses import replace
 from functools import partial, reduce
 
+from redfuser.codegen.levels import levels_of, running
 from redfuser.codegen.lower import Env, Space
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import For, If, LetInt, Put, Red, Stmt, Sweep
@@ -66,12 +67,13 @@ class Redo:
 
     def _element(self, element: Var) -> list[Stmt]:
         """Add one element to every vector sum that its masks leave it to; equal masks are tested once."""
-        env = replace(self.row.env.at(**{self.stream: element}), prefix=True)
-        groups: dict[tuple[Expr, ...], list[VectorSum]] = {}
+        groups: dict[tuple[tuple[str, ...], tuple[Expr, ...]], list[VectorSum]] = {}
         for v in self.roles.vectors:
-            groups.setdefault(v.live, []).append(v)
+            own = next(p for p in self.state.flat.passes if v.name in p)
+            groups.setdefault((own, v.live), []).append(v)
         out: list[Stmt] = []
-        for live, vectors in groups.items():
+        for (own, live), vectors in groups.items():
+            env = self._as_in(own, element)
             body: list[Stmt] = []
             here = self._with_contractions(body, env)
             for v in vectors:
@@ -80,6 +82,12 @@ class Redo:
                 body = [If(self.row.lower(condition, env), tuple(body))]
             out += body
         return out
+
+    def _as_in(self, own: tuple[str, ...], element: Var) -> Env:
+        """The place of an element, its values guarded as in the loop of the pass of the accumulators `own`."""
+        changing = running(levels_of(self.state.flat, own))
+        shifts = {name: value for name, value in self.row.env.shifts.items() if name in changing}
+        return replace(self.row.env.at(**{self.stream: element}), running=changing, shifts=shifts)
 
     def _with_contractions(self, out: list[Stmt], env: Env) -> Env:
         """The place of the element with its entries of the tiles, by sweeps of their own."""
