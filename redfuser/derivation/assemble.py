@@ -142,11 +142,15 @@ class _Reachable:
             self._name(name)
         if correction is None:
             return
-        if any(x == LENGTH or x in (Old(COUNT), New(COUNT)) for x in walk(correction)):
+        parts = list(walk(correction))
+        if any(x == LENGTH or x in (Old(COUNT), New(COUNT)) for x in parts):
             self.lengths.add(self._sweep_of[k])
+        if any(isinstance(x, Ref) and x.name == COUNT for x in parts):  # the length, known since the first pass
+            self.lengths.add(0)
         self._visit(correction)
-        for x in walk(correction):
-            if isinstance(x, (Old, New)) and x.name != COUNT:
+        for x in parts:
+            final = isinstance(x, Ref) and not x.name.startswith(ACCUMULATOR)
+            if (isinstance(x, (Old, New)) or final) and x.name != COUNT:
                 self._name(x.name)
 
 
@@ -248,6 +252,8 @@ class _Builder:
                 return type(x)(self.names.values.get(x.name, x.name))
             if isinstance(x, Ref) and x.name.startswith(ACCUMULATOR):
                 return Old(self.names.accumulators[x.name])
+            if isinstance(x, Ref):  # final since an earlier pass
+                return New(self.names.values.get(x.name, x.name) if x.name != COUNT else self.names.counts[0])
             return None
 
         return self._concrete(rewrite(e, final))

@@ -20,7 +20,7 @@ from redfuser.derivation.search import Limits, Search, Step
 from redfuser.derivation.skeleton import reductions_in
 from redfuser.ir import Expr, New, Old, Op, Reduce, Ref, Size, refs, rewrite, substitute, walk
 from redfuser.rules.language import STREAM
-from redfuser.rules.theory import FORBIDDEN
+from redfuser.rules.theory import TOO_MUCH
 
 MOST_NEW_ACCUMULATORS = 8
 QUICK = Limits(nodes=1500, iterations=8)
@@ -135,7 +135,9 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
         for goal in goals:
             scope.add(goal)
         cost = CorrectionCost(taste=search.taste)
-        if _saturate(scope, search, step, goals) >= FORBIDDEN and step.outcome != "hopeless":
+        price = _saturate(scope, search, step, goals)
+        overgrown = step.nodes > search.limits.nodes  # one more round, with all forms, might not end
+        if price >= TOO_MUCH and step.outcome != "hopeless" and not overgrown:
             step.reached = step.iterations
             scope.state("unbound")
             few = GROWTH * step.nodes + QUICK.nodes // 3
@@ -144,13 +146,13 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
             search.steps.append(step)
             _saturate(scope, replace(search, limits=limits), step, goals)
         for k, (price, found) in zip(open_, scope.extract(goals, cost), strict=True):
-            if price < FORBIDDEN:
+            if price < TOO_MUCH:
                 trial.corrections[k] = _split_locations(model, found)
         missing = [(k, g) for k, g in zip(open_, goals, strict=True) if k not in trial.corrections]
         for k, goal in missing:
             step.reached = step.iterations  # which accumulators are asked for may depend on the last iteration
             price, found = scope.extract([goal], ClosureCost(taste=search.taste))[0]
-            if price >= FORBIDDEN or not _add_accumulators(model, trial, stage, found):
+            if price >= TOO_MUCH or not _add_accumulators(model, trial, stage, found):
                 return Refusal(k, step.outcome)
     return None
 
@@ -201,7 +203,7 @@ class _Enough:
         self.same = self.same + 1 if before == self.last else 0
         if not self.same:
             step.reached = step.iterations
-        if self.last < FORBIDDEN:
+        if self.last < TOO_MUCH:
             return "settled" if self.same == 2 or (self.same and FEW * grown <= step.nodes) else ""
         if not self.asked and (step.nodes > QUICK.nodes or step.iterations >= QUICK.iterations):
             self.asked = True

@@ -16,7 +16,7 @@ from redfuser.derivation.engine import Engine
 from redfuser.derivation.record import Record
 from redfuser.derivation.search import Step
 from redfuser.rules.encoding import REDUCTION_NODES
-from redfuser.rules.theory import FORBIDDEN
+from redfuser.rules.theory import TOO_MUCH
 
 if TYPE_CHECKING:
     from redfuser.rules import RuleSet
@@ -146,7 +146,7 @@ class Scoped:
 def _hopeless(engine: Engine, goals: Sequence[str], answers: Sequence[str]) -> bool:
     """Whether a correction without a reduction was found, and there is none now: asked with fixed weights, quickly."""
     clean = [g for g, a in zip(goals, answers, strict=True) if not any(f"({n} " in a for n in REDUCTION_NODES)]
-    return bool(clean) and engine.price(clean) >= FORBIDDEN
+    return bool(clean) and engine.price(clean) >= TOO_MUCH
 
 
 def _scopes(steps: Iterable[Step]) -> list[Scoped]:

@@ -15,7 +15,23 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from redfuser.errors import CheckError
-from redfuser.ir import MONOIDS, Cascade, Const, Expr, Let, New, Node, Old, Ref, names_read, node, refs, walk
+from redfuser.ir import (
+    MONOIDS,
+    Cascade,
+    Const,
+    Expr,
+    Let,
+    New,
+    Node,
+    Old,
+    Reduce,
+    Ref,
+    free_axes,
+    names_read,
+    node,
+    refs,
+    walk,
+)
 from redfuser.ir.ops import label
 
 COUNT = "count"
@@ -136,11 +152,15 @@ def check_fusion_node(f: FusedCascade) -> None:
             raise CheckError(f"fusion {f.cascade.name}: accumulator {a.name} carries the stream axis")
         if not refs(a.body) <= known:
             raise CheckError(f"fusion {f.cascade.name}: {a} reads {sorted(refs(a.body) - known)}")
+    for name, e in (*f.corrections, *f.epilogue):
+        if any(isinstance(x, Reduce) and x.axis == stream for x in walk(e)) or (stream and stream in free_axes(e)):
+            raise CheckError(f"fusion {f.cascade.name}: what becomes of {name} after the loop reads the stream: {e}")
     order = {a.name: i for i, a in enumerate(f.accumulators)}
     for name, e in f.corrections:
         if name not in order:
             raise CheckError(f"fusion {f.cascade.name}: correction of unknown {name}")
         bad = {x.name for x in walk(e) if isinstance(x, (Old, New))} - set(names)
+        bad |= refs(e) - {p.name for p in f.cascade.producers}  # values of state are old or new
         bad |= {x.name for x in walk(e) if isinstance(x, New) and order.get(x.name, -1) >= order[name]}  # not known yet
         if bad:
             raise CheckError(f"fusion {f.cascade.name}: correction of {name} reads {sorted(bad)}")

@@ -17,7 +17,7 @@ from redfuser.derivation.search import Search, Step
 from redfuser.derivation.skeleton import Stage, reads_state, reductions_in
 from redfuser.ir import Expr, Op, Reduce, Ref, free_axes, refs, substitute
 from redfuser.rules.language import STREAM
-from redfuser.rules.theory import FORBIDDEN
+from redfuser.rules.theory import FORBIDDEN, TOO_MUCH
 
 MOST_RECONSIDERED = 1500
 """Nodes of a search for other accumulators: it finds them early or never."""
@@ -49,7 +49,7 @@ def reconsider(search: Search, model: Model, stage: Stage, refused: list[str]) -
             scope.saturate(step, few, _Others(scope, goal, cost))
         step.reached = step.iterations
         price, form = scope.extract([goal], cost)[0]
-        if price >= FORBIDDEN or any(model.named(x.body) is None for x in reductions_in(form)):
+        if price >= TOO_MUCH or any(model.named(x.body) is None for x in reductions_in(form)):
             return None
         _release(model, stage.name)
         model.results[stage.name] = accumulate(scope, model, stage, form)
@@ -92,7 +92,7 @@ class _Others:
 
     def __call__(self, step: Step) -> str:
         self.prices.append(self.scope.extract([self.goal], self.cost)[0][0])
-        return "settled" if self.prices[-3:] == [self.prices[-1]] * 3 and self.prices[-1] < FORBIDDEN else ""
+        return "settled" if self.prices[-3:] == [self.prices[-1]] * 3 and self.prices[-1] < TOO_MUCH else ""
 
 
 def is_expandable(stage: Stage) -> bool:

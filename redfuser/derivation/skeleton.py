@@ -1,10 +1,10 @@
 """The cascade as the algebra sees it: arithmetic over units.
 
 A *unit* is a subexpression the algebra does not look into: a load, a position, a producer, or anything that does not
-mention earlier results and contains a selection, a cast or a reduction over another axis (attention scores with their
-mask are one unit). Where some selection does mention results, all of them are looked into. In a skeleton a unit is
-`Load(name, axes)`, the stream axis is called `STREAM`, the stream length is `Size(STREAM)`, and an earlier result is
-`Ref(name)`.
+mention earlier results or the stream length and contains a selection, a cast or a reduction over another axis
+(attention scores with their mask are one unit). Where some selection does mention results, all of them are looked into.
+In a skeleton a unit is `Load(name, axes)`, the stream axis is called `STREAM`, the stream length is `Size(STREAM)`, and
+an earlier result is `Ref(name)`.
 """
 
 from __future__ import annotations
@@ -107,10 +107,11 @@ class Skeleton:
         return any(isinstance(x, Op) and x.fn == "select" and self.mentions(x) for e in bodies for x in walk(e))
 
     def mentions(self, e: Expr) -> bool:
-        """Whether an expression of the cascade reads a result, directly or through producers."""
+        """Whether an expression of the cascade reads a result or the length of the stream, which changes like one,
+        directly or through producers."""
         known = self._mention.get(e)
         if known is None:
-            if isinstance(e, (Old, New)):
+            if isinstance(e, (Old, New)) or (isinstance(e, Size) and e.axis == self.cascade.axis):
                 known = True
             elif isinstance(e, Ref):
                 known = e.name in self.results or (
