@@ -158,7 +158,12 @@ class Row:
     def know(self, out: list[Stmt], dependencies: Iterable[Let], suffix: str = "") -> None:
         """Bind dependencies from the newest values."""
         for d in dependencies:
-            self.env.values[d.name] = self.let(out, d.name + suffix, self.lower(d.expr), "float64")
+            self.env.values[d.name] = self.dependency(out, d, suffix, self.env)
+
+    def dependency(self, out: list[Stmt], d: Let, suffix: str, env: Env) -> Var:
+        """Bind a dependency from the values of a place; a truth value counts as 0 or 1."""
+        value = as_number(self.lower(d.expr, env), self.names.kinds, "float64")
+        return self.let(out, d.name + suffix, value, "float64")
 
     # -------------------------------- reductions of one level
 
@@ -320,7 +325,7 @@ class Row:
         before = replace(self.env, values=dict(self.env.old), shifts={})
         for d in self.space.flat.dependencies:
             if wanted & self._dependents(d.name):
-                value = self.let(out, f"{d.name}_old", self.lower(d.expr, before), "float64")
+                value = self.dependency(out, d, "_old", before)
                 before.values[d.name] = self.env.old[d.name] = value
 
     def _dependents(self, name: str) -> set[str]:

@@ -166,7 +166,7 @@ class _ColumnPhase:
     def bind(self, out: list[Stmt], base: str, axes: Iterable[str], e: Expr) -> At:
         """A new array with the value of `e`."""
         cell = self.array(base, axes)
-        out += self.over((cell, e))
+        out += self.over((cell, self.real(cell, e)))
         return cell
 
     # -------------------------------- the phase

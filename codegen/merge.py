@@ -105,7 +105,7 @@ class Merge:
         names = frozenset(x.name for x in (*own, *dependencies))
         before = replace(self.row.env, values=old, shifts={}, running=names)
         for d in dependencies:
-            old[d.name] = self.row.let(out, f"{d.name}_{side}", self.row.lower(d.expr, before), "float64")
+            old[d.name] = self.row.dependency(out, d, f"_{side}", before)
         return old
 
     def _running(self, own: Iterable[str]) -> list[Let]:

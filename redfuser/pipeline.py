@@ -75,7 +75,7 @@ class Options:
         _one_of("empty", self.empty, EMPTY)
         _one_of("require", self.require, (None, "one-pass"))
         _one_of("acc_dtype", self.acc_dtype, (None, "float64"))
-        if self.allow:
+        if self.allow or self.rules is not None:
             from redfuser.derivation.derive import settings_for
 
             settings_for(self.rules, self.allow)

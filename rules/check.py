@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from redfuser.errors import ArgumentError
 from redfuser.ir import Expr, Part, Var
 from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
-from redfuser.rules.language import ANY, Condition, Fact, Law
+from redfuser.rules.language import ANY, Condition, Fact, Law, Rule
 from redfuser.rules.real import RealEvaluator, Undefined, Value, by_table, context, difference, precision
 
 DIGITS = 50
@@ -44,7 +45,14 @@ def check_rule(law: Law, *, samples: int = 60, seed: int = 0) -> Check:
     compared, and the sample does not count. What a fact says of a list must hold on a prefix too short to fill the list
     as well. A dependency that is a quotient
     (`equals(old, a / b)`) is 0 where its divisor is, as in the loop.
+
+    Raises
+    ------
+    ArgumentError
+        for anything but a rule or a fact.
     """
+    if not isinstance(law, (Rule, Fact)):
+        raise ArgumentError(f"check_rule takes a rule (rf.rule) or a fact, not {law!r}")
     rng = random.Random(f"{seed}:{law.name}")
     done = 0
     with precision(DIGITS):

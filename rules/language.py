@@ -308,6 +308,9 @@ class RuleSet:
     laws: tuple[Law, ...]
 
     def __add__(self, other: RuleSet) -> RuleSet:
+        if not isinstance(other, RuleSet):
+            raise RuleError(f"to the rule set {self.name!r} {other!r} was added; make it a rule set first: "
+                            "rf.ruleset('mine', [rule])")
         extra = tuple(x for x in other.laws if x not in self.laws)
         clash = {x.name for x in extra} & {x.name for x in self.laws}
         if clash:

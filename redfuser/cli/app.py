@@ -118,15 +118,18 @@ def source(
 def rules(
     check: Annotated[bool, typer.Option(help="Test every rule on random numbers, and whether it needs its conditions.")
                      ] = True,
-    ablate: Annotated[bool, typer.Option("--ablate", help="Show what the catalogue loses without each group.")] = False,
-    each: Annotated[bool, typer.Option("--each", help="With --ablate: without each single rule.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes to use with --ablate.")] = 1,
+    ablate: Annotated[bool, typer.Option("--ablate", help="What the catalogue loses without each group (minutes).")
+                      ] = False,
+    each: Annotated[bool, typer.Option("--each", help="The same without each single rule (an hour).")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to use with --ablate and --each.")] = 1,
     markdown: Annotated[bool, typer.Option("--markdown", help="With --ablate: print a page of documentation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the rewrite rules with the law each states. Exit status 1 if one is wrong or (--ablate) never needed."""
     from redfuser.cli.rules import list_rules, show_ablation
 
+    if as_json and markdown:
+        raise typer.BadParameter("--json and --markdown exclude each other", param_hint="--json")
     form = "json" if as_json else "markdown" if markdown else "table"
     if not (show_ablation(each=each, jobs=jobs, form=form) if ablate or each else
             list_rules(check=check, as_json=as_json)):
@@ -145,6 +148,8 @@ def zoo(
     """Derive a catalogue of known cascades and compare with the right answers. Exit status 1 if one is missed."""
     from redfuser.cli.zoo import run_zoo
 
+    if as_json and markdown:
+        raise typer.BadParameter("--json and --markdown exclude each other", param_hint="--json")
     form = "json" if as_json else "markdown" if markdown else "table"
     if not run_zoo(names or [], family=family, jobs=jobs, prove=prove, form=form):
         raise typer.Exit(1)

@@ -25,7 +25,7 @@ from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.taste import STABLE, Taste
 from redfuser.derivation.undefined import mark_undefined
 from redfuser.derivation.verdict import StageReport, Verdict, groups, lower_bound
-from redfuser.errors import EngineError, RuleError
+from redfuser.errors import ArgumentError, EngineError, RuleError
 from redfuser.ir import Cascade, check_cascade, refs
 from redfuser.rules import APPROXIMATE, RuleSet, check_rule
 from redfuser.rules import default as default_rules
@@ -271,6 +271,9 @@ def settings_for(rules: RuleSet | None = None, allow: Iterable[str] = (), limits
                  pivot: bool = True) -> Settings:
     """Settings with the exact laws, and the approximate ones that are allowed by name; see `derive_cascade`."""
     chosen = default_rules if rules is None else rules
+    if not isinstance(chosen, RuleSet):
+        raise ArgumentError(f"argument 'rules' is {rules!r}; give a rule set, such as rf.rules.default + "
+                            "rf.ruleset('mine', [rule])")
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
     laws = chosen.exact()
     for name in allowed:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from redfuser.errors import AssumptionError
 from redfuser.ir import (
     Cascade,
     Cast,
@@ -48,8 +49,17 @@ def _context() -> Any:
 
 
 def interval(low: Any, high: Any) -> Interval:
-    """[low, high]; "-inf" and "inf" for no bound."""
-    return _context().mpf([low, high])
+    """[low, high]; "-inf" and "inf" for no bound.
+
+    Raises
+    ------
+    AssumptionError
+        when nothing lies between them: the caller's conditions contradict each other.
+    """
+    iv = _context()
+    if iv.mpf(low).a > iv.mpf(high).b:
+        raise AssumptionError(f"no number meets all conditions of assume: at least {low} and at most {high}")
+    return iv.mpf([low, high])
 
 
 def ends(a: Interval) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from redfuser.errors import ArgumentError, LawViolation, ShapeError, TraceError
 from redfuser.frontend.record import promote
@@ -47,13 +47,17 @@ class UserMonoid:
         """Names of the parts of its values."""
         return self.definition.parts
 
-    def __call__(self, *elements: Any, axis: int = -1, keepdims: bool = False) -> Any:
+    def __call__(self, *elements: Any, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> Any:
         """The reduction along an axis; several parts are given as several arrays, and a tuple of arrays comes back.
+
+        Along several axes, or all with None, elements are taken in the order in which they lie in a C-contiguous array.
 
         Raises
         ------
         ShapeError
             for another number of arrays than there are parts, or an axis that does not exist.
+        ArgumentError
+            when the axis is no integer and no tuple of integers.
         """
         if len(elements) != len(self.parts):
             raise ShapeError(f"{self.name} takes {len(self.parts)} arrays ({', '.join(self.parts)}), not "
@@ -65,19 +69,25 @@ class UserMonoid:
             values = [lift(recorder, x) for x in elements]
             shape, dtype = recorder.common_shape(self.name, values), promote(*values)
             values = [recorder.broadcast(recorder.cast(v, dtype), shape) for v in values]
-            place = axis_tuple(Tracer(recorder, values[0]), axis)[0]
-            found = [Tracer(recorder, recorder.parts(self.definition, values, place, p, keepdims)) for p in self.parts]
+            for place in sorted(axis_tuple(Tracer(recorder, values[0]), axis), reverse=True):
+                values = [recorder.parts(self.definition, values, place, p, keepdims) for p in self.parts]
+            found = [Tracer(recorder, v) for v in values]
         return found[0] if len(found) == 1 else tuple(found)
 
-    def _reduced(self, elements: Sequence[Any], axis: int, keepdims: bool) -> list[Any]:
+    def _reduced(self, elements: Sequence[Any], axis: Any, keepdims: bool) -> list[Any]:
         dtype = np.result_type(*(x if isinstance(x, (bool, int, float)) else np.asarray(x) for x in elements))
-        arrays = np.broadcast_arrays(*(np.asarray(x, dtype) for x in elements))
+        arrays: list[Any] = list(np.broadcast_arrays(*(np.asarray(x, dtype) for x in elements)))
         try:
-            place = normalize_axis_index(axis, arrays[0].ndim)
+            places = normalize_axis_tuple(range(arrays[0].ndim) if axis is None else axis, arrays[0].ndim, "axis")
         except ValueError as error:
             raise ShapeError(f"axis={axis!r} does not fit shape {arrays[0].shape}: {error}") from None
-        value = self.definition.reduce(*arrays, axis=place)
-        return [value[p] if keepdims else value[p].squeeze(place) for p in self.parts]
+        except TypeError:
+            raise ArgumentError(f"argument 'axis' of {self.name} is {axis!r}; give an int, a tuple of them, or "
+                                "None") from None
+        for place in sorted(places, reverse=True):
+            value = self.definition.reduce(*arrays, axis=place)
+            arrays = [value[p] if keepdims else value[p].squeeze(place) for p in self.parts]
+        return arrays
 
     def __repr__(self) -> str:
         return f"<monoid {self.name}({', '.join(self.parts)})>"

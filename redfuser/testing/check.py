@@ -11,7 +11,7 @@ import numpy as np
 
 from redfuser.derivation import Cascade as MathCascade
 from redfuser.derivation import FusedCascade, run_fused
-from redfuser.errors import NoCompiler
+from redfuser.errors import ArgumentError, NoCompiler, SettingError
 from redfuser.ir import Cascade
 from redfuser.ir.contract import Expected, expected_results
 from redfuser.ir.views import stream_length
@@ -172,17 +172,20 @@ def check_fusion(fn_or_cascade: Callable[..., Any] | Cascade | MathCascade, *arr
 
     Raises
     ------
-    ValueError
-        for an unknown target or kind, or `fused` with a function.
+    SettingError
+        for an unknown target or kind.
+    ArgumentError
+        for what is neither a function nor a cascade, another number of arrays than a cascade has, or `fused` with a
+        function.
     NoCompiler
         when "c" is among the targets and this machine has no compiler.
     """
     for kind in kinds:
         if kind not in KINDS:
-            raise ValueError(f"kinds={tuple(kinds)!r}: {kind!r} is not one of {', '.join(map(repr, KINDS))}")
+            raise SettingError(f"kinds={tuple(kinds)!r}: {kind!r} is not one of {', '.join(map(repr, KINDS))}")
     for t in targets:
         if t not in TARGETS:
-            raise ValueError(f"targets={tuple(targets)!r}: {t!r} is not one of {', '.join(map(repr, TARGETS))}")
+            raise SettingError(f"targets={tuple(targets)!r}: {t!r} is not one of {', '.join(map(repr, TARGETS))}")
     subject = _subject(fn_or_cascade, arrays_or_specs, targets, fused)
     tally: dict[str, _Tally] = {}
     for k, (arrays, kind) in enumerate(_inputs(subject, seed, trials, kinds)):
@@ -199,11 +202,13 @@ def _subject(what: Any, arguments: Sequence[Any], targets: Sequence[str], fused:
         what = what.build()
     if isinstance(what, Cascade):
         if arguments and len(arguments) != len(what.tensors):
-            raise ValueError(f"cascade {what.name} takes {len(what.tensors)} arrays "
+            raise ArgumentError(f"cascade {what.name} takes {len(what.tensors)} arrays "
                              f"({', '.join(map(str, what.tensors))}), {len(arguments)} were given")
         return CascadeSubject(what, arguments, fused)
+    if not callable(what):
+        raise ArgumentError(f"check_fusion takes a function or a cascade, not {what!r}")
     if fused is not None:
-        raise ValueError("argument 'fused' belongs to a cascade; a function is compiled as a whole")
+        raise ArgumentError("argument 'fused' belongs to a cascade; a function is compiled as a whole")
     return FunctionSubject(what, arguments, targets)
 
 

@@ -38,7 +38,7 @@ def select(names: Iterable[str] = (), family: str | None = None) -> list[Entry]:
     Raises
     ------
     RedfuserError
-        for an unknown name or family, with a suggestion.
+        for an unknown name or family, with a suggestion, and a name of another family.
     """
     if family is not None and family not in {f.name for f in FAMILIES}:
         raise RedfuserError(f"--family {family!r} is unknown; families are {', '.join(f.name for f in FAMILIES)}")
@@ -46,6 +46,9 @@ def select(names: Iterable[str] = (), family: str | None = None) -> list[Entry]:
     for name in wanted:
         if name not in ENTRIES:
             close = get_close_matches(name, ENTRIES, 1)
-            raise RedfuserError(f"there is no entry {name!r}" + (f"; did you mean {close[0]}?" if close else ""))
+            raise RedfuserError(f"there is no entry {name!r}; " + (f"did you mean {close[0]}?" if close else
+                                "`redfuser zoo` without a name shows all"))
+        if family not in (None, ENTRIES[name].family):
+            raise RedfuserError(f"the entry {name!r} is of the family {ENTRIES[name].family!r}, not {family!r}")
     chosen = [ENTRIES[n] for n in wanted] if wanted else list(ENTRIES.values())
     return [e for e in chosen if family in (None, e.family)]

@@ -59,3 +59,15 @@ def test_a_python_number_does_not_widen():
 def test_a_softplus_loss_is_one_pass():
     report = rf.fuse(lambda z: np.logaddexp(0, z).sum(axis=-1)).explain(rf.spec(("m", "n"), "float32"))
     assert (report.verdict, report.passes) == (rf.Verdict.FUSIBLE, 1)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (3, 5), (2, 70_000)])
+@pytest.mark.parametrize("statistic", [np.mean, np.max])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_conditions_on_a_statistic(statistic, axis, shape):
+    """What is selected by a condition on a running value alone is a truth value that the loop carries."""
+    def length(x):
+        return np.hypot(x, statistic(x, axis=axis, keepdims=True)).sum(axis=axis)
+
+    x = np.random.default_rng(0).normal(size=shape)
+    np.testing.assert_allclose(rf.fuse(length)(x), length(x), rtol=1e-9)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import redfuser as rf
+from redfuser.errors import ArgumentError, RuleError
 
 
 def test_equal_static_values_of_different_types_are_different_programs():
@@ -149,3 +150,13 @@ def test_allow_takes_a_name_and_refuses_an_unknown_one_at_once():
     assert rf.fuse(softmax, allow="requantize").options.allow == ("requantize",)
     with pytest.raises(rf.errors.RuleError, match="requantize"):
         rf.fuse(softmax, allow="requant")
+
+
+@pytest.mark.parametrize("rules", ["default", rf.rules.identity, [1], 3])
+def test_rules_that_are_no_rule_set(rules):
+    with pytest.raises(ArgumentError, match=r"argument 'rules' .* rf\.ruleset"):
+        rf.fuse(softmax, rules=rules)
+    with pytest.raises(RuleError, match=r"make it a rule set"):
+        rf.rules.default + rules
+    with pytest.raises(ArgumentError, match="takes a rule"):
+        rf.check_rule(rules)

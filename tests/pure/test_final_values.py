@@ -1,5 +1,4 @@
-"""What changes while the loop runs and what is final by then: the stream length, results of earlier passes, sums left in
-an epilogue."""
+"""What changes while the loop runs, and what is final by then: lengths, earlier passes, what an epilogue may read."""
 
 from __future__ import annotations
 

@@ -149,3 +149,31 @@ def test_traced_and_fused():
         for tree in (None, 0, 1):
             for key, value in run_fused(fused, {"x": x}, chunks=5, tree=tree).items():
                 np.testing.assert_allclose(value, expected[key], rtol=1e-10)
+
+
+@pytest.mark.parametrize("axis", [(0, 2), (-1, 0), None, (1,), -2])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_several_axes_are_reduced_in_the_order_of_memory(axis, keepdims):
+    affine = rf.monoid("affine", identity=(1.0, 0.0), parts=("a", "b"),
+                       combine=lambda p, q: (p[0] * q[0], p[1] * q[0] + q[1]))
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 3, 4, 5))
+    axes = range(3) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, 3)
+    order = [*(i for i in range(3) if i not in axes), *sorted(axes)]
+    kept = [a.shape[i] for i in range(3) if i not in axes]
+    rows = [x.transpose(order).reshape(*kept, -1) for x in (a, b)]
+    wanted = affine(*rows)
+    shape = [1 if i in axes else n for i, n in enumerate(a.shape)] if keepdims else kept
+    for call in (affine, rf.fuse(lambda a, b, axis, keepdims: affine(a, b, axis=axis, keepdims=keepdims),
+                                 static_argnames=("axis", "keepdims"))):
+        for got, right in zip(call(a, b, axis=axis, keepdims=keepdims), wanted, strict=True):
+            assert np.shape(got) == tuple(shape)
+            np.testing.assert_allclose(got, right.reshape(shape), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("axis", "error"), [("n", ArgumentError), (1.5, ArgumentError), (3, ShapeError),
+                                             ((0, 0), ShapeError)])
+def test_an_axis_that_is_none(axis, error):
+    product = rf.monoid("product_of", identity=1.0, combine=lambda a, b: a * b)
+    with pytest.raises(error, match="axis"):
+        product(np.ones((2, 3)), axis=axis)
