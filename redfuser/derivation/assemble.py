@@ -13,6 +13,7 @@ from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade, check_f
 from redfuser.derivation.parts import projected
 from redfuser.derivation.passes import Plan
 from redfuser.derivation.simplify import cancel_exponentials, collapse
+from redfuser.derivation.twins import without_twins
 from redfuser.ir import Cascade, Const, Expr, Let, Load, New, Old, Ref, Size, names_read, refs, rewrite, walk
 from redfuser.ir.names import counted, free_name, numbered, unique_name
 from redfuser.ir.ops import label
@@ -64,7 +65,7 @@ def assemble(model: Model, plan: Plan, cascade: Cascade, *, lean: bool = False) 
         epilogue=tuple((r, collapse(build.expression(model.symbol(r), epilogue=True))) for r in wanted),
         passes=tuple(p for p in passes if p),
     )
-    fused = _in_level_order(fused)
+    fused = without_twins(_in_level_order(fused))
     check_fusion_node(fused)
     return fused
 

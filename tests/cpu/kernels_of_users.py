@@ -140,14 +140,14 @@ def weighted_variance(x, logits):
 
 @kernel(ROWS, ("n", "m"), accumulators=2, allow=("requantize",))
 def absmax_dot(x, w):
-    scale = np.abs(x).max(axis=-1, keepdims=True) / 127
+    scale = np.maximum(np.abs(x).max(axis=-1, keepdims=True), 1e-12) / 127
     return np.rint(x / scale) @ w * scale
 
 
-@kernel(ROWS, ("n",), accumulators=3, allow=("requantize",))
+@kernel(ROWS, ("n",), accumulators=4, allow=("requantize",))
 def asymmetric_dot(x, w):
     low, high = x.min(axis=-1, keepdims=True), x.max(axis=-1, keepdims=True)
-    step = (high - low) / 255
+    step = np.maximum(high - low, 1e-12) / 255
     return (np.rint((x - low) / step) * w).sum(axis=-1) * step[..., 0]
 
 
@@ -168,3 +168,11 @@ def softmax_variance(x, v):
     p = softmax(x)
     mu = (p * v).sum(axis=-1, keepdims=True)
     return (p * (v - mu) ** 2).sum(axis=-1)
+
+
+def cross_entropy_of_labels(x, labels):
+    """Mean over the rows whose label is not -100."""
+    kept = labels != -100
+    chosen = np.where(kept, labels, 0)
+    loss = lse(x)[:, 0] - x[np.arange(x.shape[0]), chosen]
+    return np.where(kept, loss, 0).sum() / kept.sum()
