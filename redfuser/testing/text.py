@@ -11,6 +11,8 @@ import numpy as np
 from redfuser.ir import OPS, Cascade, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+MOST_PRINTED = 2000
+"""Elements of an array that is printed."""
 IMPORTS = (
     "import numpy as np\n"
     "from fractions import Fraction\n"
@@ -80,5 +82,8 @@ def array_text(array: np.ndarray[Any, Any]) -> str:
 
 
 def arrays_text(arrays: Mapping[str, Any]) -> str:
-    """`arrays = {name: array, ...}`."""
-    return "arrays = {" + "".join(f"\n    {n!r}: {array_text(np.asarray(a))}," for n, a in arrays.items()) + "\n}"
+    """`arrays = {name: array, ...}`. An array too long to be read is the one that the counterexample holds."""
+    def text(name: str, a: np.ndarray[Any, Any]) -> str:
+        return array_text(a) if a.size <= MOST_PRINTED else f"found.counterexample.arrays[{name!r}]"
+
+    return "arrays = {" + "".join(f"\n    {n!r}: {text(n, np.asarray(a))}," for n, a in arrays.items()) + "\n}"

@@ -17,7 +17,7 @@ from redfuser.testing import check_fusion, check_rule, random_cascade
 from redfuser.testing.inputs import FINITE, KINDS
 from redfuser.testing.minimise import minimise
 from redfuser.testing.subjects import CascadeSubject
-from redfuser.testing.text import IMPORTS, cascade_text
+from redfuser.testing.text import IMPORTS, arrays_text, cascade_text
 
 X, W = rf.spec((3, 5), "float32"), rf.spec((5,), "float32")
 Q, K = rf.spec((2, 3, 4), "float32"), rf.spec((2, 6, 4), "float32")
@@ -166,3 +166,9 @@ def test_cascades_are_printed_as_python_that_builds_them():
 
 def test_rules_can_be_checked_from_here():
     assert check_rule is rf.check_rule
+
+
+def test_long_arrays_are_named_and_not_printed():
+    text = arrays_text({"x": np.zeros(100_000, "float32"), "y": np.ones(2)})
+    assert "found.counterexample.arrays['x']" in text
+    assert len(text) < 200
