@@ -39,7 +39,7 @@ from redfuser.ir import (
     op,
     select,
 )
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.monoids import VALUE, parts_monoid
 from redfuser.ir.term import base_axis
 

@@ -10,6 +10,7 @@ import numpy as np
 from redfuser.frontend import reductions
 from redfuser.frontend.reductions import MISSING
 from redfuser.frontend.tracer import Tracer
+from redfuser.ir.dtypes import is_float
 
 
 def nansum(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
@@ -70,7 +71,7 @@ def nanstd(a: Tracer, *args: Any, **kwargs: Any) -> Any:
 
 def _kept(a: Tracer, where: Any) -> Any:
     """The mask of what is reduced: of what `where` keeps, all that is not NaN. Integers are never NaN."""
-    if a.dtype.kind != "f":
+    if not is_float(a.dtype):
         return where
     numbers = np.logical_not(np.isnan(a))
     return numbers if where is True else np.logical_and(numbers, where)

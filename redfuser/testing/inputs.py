@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.ir import Tensor
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from redfuser.ir import Cascade, Tensor
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
 from redfuser.testing.grammar import draw_cascade
 

@@ -22,7 +22,8 @@ from redfuser.frontend import Spec
 from redfuser.frontend.nested import is_structure
 from redfuser.frontend.structure import flatten
 from redfuser.ir import Cascade, Out, Part, Reduction, Ref, Tensor, find_parts, has_parts
-from redfuser.ir.interpret import axis_sizes, numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.interpret import axis_sizes
 from redfuser.ir.monoids import KEY
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import expanded, parts_of

@@ -9,7 +9,7 @@ from programs import N, agree, each_variant, elementwise, n, r, row_buffer, row_
 
 from redfuser.codegen.nodes import At, Buf, Put, Sweep
 from redfuser.ir import OPS, Cast, Const, Expr, Size, Var, op, select
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 
 pytestmark = pytest.mark.usefixtures("session_cache")
 
