@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.ir import OPS, Cascade, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple
+from redfuser.ir.dtypes import EXTENSIONS
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 IMPORTS = (
@@ -81,4 +82,6 @@ def array_text(array: np.ndarray[Any, Any]) -> str:
 
 def arrays_text(arrays: Mapping[str, Any]) -> str:
     """`arrays = {name: array, ...}`."""
-    return "arrays = {" + "".join(f"\n    {n!r}: {array_text(np.asarray(a))}," for n, a in arrays.items()) + "\n}"
+    needed = sorted({np.asarray(a).dtype.name for a in arrays.values()} & set(EXTENSIONS))
+    head = f"import ml_dtypes  # defines {', '.join(needed)}\n" if needed else ""
+    return head + "arrays = {" + "".join(f"\n    {n!r}: {array_text(np.asarray(a))}," for n, a in arrays.items()) + "\n}"
