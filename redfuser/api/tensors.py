@@ -46,9 +46,11 @@ def tensor_array(tensor: Any, where: str) -> Array:
                                 "torch.no_grad(), or pass x.detach()")
         tensor = tensor.detach()
     name = str(tensor.dtype).removeprefix("torch.")
+    if name in EXTENSIONS:  # which NumPy and PyTorch exchange as bits only
+        bits: Array = tensor.view(torch.int16).numpy()
+        return bits.view(numpy_dtype(name))
     try:
-        array: Array | None = (tensor.view(torch.int16).numpy().view(numpy_dtype(name)) if name in EXTENSIONS else
-                               tensor.resolve_conj().resolve_neg().numpy())
+        array: Array | None = tensor.resolve_conj().resolve_neg().numpy()
     except (TypeError, RuntimeError):
         array = None
     if array is None or array.dtype.name not in SUPPORTED_DTYPES:
@@ -61,6 +63,6 @@ def as_tensor(array: Any) -> Any:
     """The tensor on the memory of a result (0-d for a scalar)."""
     torch, found = sys.modules["torch"], np.asarray(array)
     name = found.dtype.name
-    if name in EXTENSIONS:  # which NumPy and PyTorch exchange as bits only
+    if name in EXTENSIONS:
         return torch.from_numpy(found.view(np.int16)).view(getattr(torch, name))
     return torch.from_numpy(found)

@@ -266,7 +266,8 @@ class _Lowerer:
 
 
 def scalar_dtype(trace: Trace) -> str:
-    """The dtype of a Python float argument: the one that the arrays it meets are computed in, which it does not widen."""
+    """The dtype of a Python float argument: the one that the arrays it meets are computed in, which it does not widen.
+    """
     floats = [computed_in(n.dtype) for n in trace.nodes if not n.weak and is_float(n.dtype)]
     return str(np.result_type(*floats)) if floats else "float64"
 

@@ -20,10 +20,12 @@ def supported_dtype(dtype: Any, where: str) -> np.dtype[Any]:
     Raises
     ------
     DTypeError
-        naming `where`, when no kernel can be generated for it.
+        naming `where`, when no kernel can be generated for it; or the package that defines it, when that is missing.
     """
     try:
         found = numpy_dtype(dtype)
+    except DTypeError:  # a TypeError as well
+        raise
     except TypeError as error:
         raise DTypeError(f"{where}: {dtype!r} is not a NumPy dtype") from error
     if found.name not in SUPPORTED_DTYPES:

@@ -1,10 +1,10 @@
 """What a result must be, and how far it may be off: the numerical contract as an oracle.
 
 The reference is the definition in longdouble. The bound is 4 times the error of a careful two-pass computation in the
-working precision, plus c * eps * condition, plus half an ulp where the result is stored in less. The careful computation is the definition itself, run several times with
-the result of every sum moved up or down at random by eps/2 times its condition (as another order of summation would).
-The condition is a first-order rounding analysis of each stage with earlier results taken as exact
-(`redfuser.ir.rounding`).
+working precision, plus c * eps * condition, plus half an ulp where the result is stored in less. The careful
+computation is the definition itself, run several times with the result of every sum moved up or down at random by eps/2
+times its condition (as another order of summation would). The condition is a first-order rounding analysis of each
+stage with earlier results taken as exact (`redfuser.ir.rounding`).
 """
 
 from __future__ import annotations
@@ -342,7 +342,8 @@ def _rounded(exact: Array, guarded: Array, condition: Array, dtype: np.dtype[Any
 
 
 def _stored(values: tuple[Array, ...], limit: Array, dtype: np.dtype[Any]) -> tuple[tuple[Array, ...], Array | None]:
-    """Values as a storage dtype holds them: infinite where they surely overflow. And the elements where that is open."""
+    """Values as a storage dtype holds them: infinite where they surely overflow; and the elements where that is open.
+    """
     if computed_in(dtype) == dtype:
         return values, None
     with np.errstate(all="ignore"):

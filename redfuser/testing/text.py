@@ -84,4 +84,5 @@ def arrays_text(arrays: Mapping[str, Any]) -> str:
     """`arrays = {name: array, ...}`."""
     needed = sorted({np.asarray(a).dtype.name for a in arrays.values()} & set(EXTENSIONS))
     head = f"import ml_dtypes  # defines {', '.join(needed)}\n" if needed else ""
-    return head + "arrays = {" + "".join(f"\n    {n!r}: {array_text(np.asarray(a))}," for n, a in arrays.items()) + "\n}"
+    lines = "".join(f"\n    {n!r}: {array_text(np.asarray(a))}," for n, a in arrays.items())
+    return f"{head}arrays = {{{lines}\n}}"
