@@ -38,7 +38,7 @@ def _extreme(reduction: Callable[..., Any], farthest: float) -> Callable[..., An
         if initial is not MISSING:
             return found
         # a row without a number has no extreme, and one of infinities has: only a count tells them apart
-        return np.where(reductions.any_(kept, axis, keepdims=keepdims), found, np.nan)
+        return _or_nan(reductions.any_(kept, axis, keepdims=keepdims), found)
 
     return function
 
@@ -61,12 +61,18 @@ def nanvar(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, ddof
     removed = ddof if correction is None else correction
     if kept is where or (not isinstance(removed, Tracer) and removed <= 0):
         return found
-    return np.where(reductions.count_nonzero(kept, axis, keepdims=keepdims) > removed, found, np.nan)
+    return _or_nan(reductions.count_nonzero(kept, axis, keepdims=keepdims) > removed, found)
 
 
 def nanstd(a: Tracer, *args: Any, **kwargs: Any) -> Any:
     """np.nanstd, with the arguments of np.nanvar"""
     return np.sqrt(nanvar(a, *args, **kwargs))
+
+
+def _or_nan(condition: Any, found: Any) -> Tracer:
+    """`found` where the condition holds, else the NaN of its dtype."""
+    r = found.recorder
+    return found.wrap(r.where(condition.value, found.value, r.const(np.nan, found.dtype)))  # type: ignore[no-any-return]
 
 
 def _kept(a: Tracer, where: Any) -> Any:

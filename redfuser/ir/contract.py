@@ -350,7 +350,7 @@ def _stored(values: tuple[Array, ...], limit: Array, dtype: np.dtype[Any]) -> tu
         low, high = (np.stack([np.isinf((np.abs(v) + d).astype(dtype)) & np.isfinite(v) for v in values])
                      for d in (-limit, limit))
         found = tuple(np.where(over, np.copysign(np.inf, v), v) for over, v in zip(low, values, strict=True))
-    return found, (high & ~low).any(axis=0)
+    return found, np.asarray((high & ~low).any(axis=0))
 
 
 def _wide(got: Array) -> Array:

@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import warnings
 
 import functions as F
 import ml_dtypes
@@ -224,6 +225,19 @@ def test_matrix_products_follow_matmul():
     x, y = normal(BF16, 3, 5), normal("float16", 5, 4)
     for f in (lambda x, y: x @ x.T, lambda x, y: y.T @ y, lambda x, y: x @ y, lambda x, y: x.dot(x.T)):
         assert rf.fuse(f)(x, y).dtype == f(x, y).dtype
+
+
+def test_reductions_that_leave_elements_out():
+    x = normal(BF16, 3, 20)
+    x[0, :3] = x[2] = np.nan
+    for f in (lambda x: np.nanmax(x, axis=-1), lambda x: np.nanvar(x, axis=-1, ddof=1),
+              lambda x: x.max(axis=-1, where=x > 0, initial=0.5), lambda x: x.sum(axis=-1, where=x > 0, initial=0.5)):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            plain, wanted = f(x), f(x.astype(float))
+        got = rf.fuse(f)(x)
+        assert got.dtype == plain.dtype
+        assert_rounded_once(got, wanted, condition=20.0)
 
 
 def test_dtypes_without_a_common_one_are_an_error_as_in_numpy():
