@@ -32,7 +32,7 @@ from redfuser.codegen.nodes import (
 from redfuser.codegen.show import show_expr
 from redfuser.errors import CheckError
 from redfuser.ir import MONOIDS, OPS, Cast, Const, Expr, Op, Size, Var
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 
 Array = np.ndarray[Any, Any]
 

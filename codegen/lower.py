@@ -40,7 +40,7 @@ from redfuser.ir import (
     select,
     walk,
 )
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.monoids import VALUE, parts_monoid
 from redfuser.ir.term import base_axis
 

@@ -9,7 +9,7 @@ from redfuser.extract.flatten import Flat
 from redfuser.extract.profile import Profile
 from redfuser.extract.roles import TileRoles
 from redfuser.ir import Load
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ from redfuser.ir import (
     walk,
     with_children,
 )
-from redfuser.ir.interpret import at_place, numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.interpret import at_place
 from redfuser.ir.ops import PIVOT
 
 Definition = tuple[tuple[str, ...], Expr]

@@ -31,7 +31,7 @@ from redfuser.ir import (
     select,
     substitute,
 )
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.ops import PIVOT
 
 NEUTRALITY_SAMPLES = 16

@@ -12,7 +12,7 @@ from redfuser.extract.device import CPU_SLOTS
 from redfuser.extract.flatten import awaited_places
 from redfuser.extract.work import row_costs
 from redfuser.ir import find_parts
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 
 Notes = tuple[str, ...]
 

@@ -16,7 +16,7 @@ from typing import Any
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.extract.device import Device
 from redfuser.extract.work import Work, work
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 
 ARITHMETIC, MATRIX, MEMORY, CACHE = "arithmetic", "matrix units", "memory", "last cache"
 

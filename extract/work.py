@@ -29,7 +29,7 @@ from redfuser.ir import (
     free_axes,
     rewrite,
 )
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.ops import PIVOT
 from redfuser.ir.term import base_axis
 

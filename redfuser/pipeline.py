@@ -38,7 +38,7 @@ from redfuser.ir import (
     rewrite,
     select,
 )
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.monoids import INDEX
 from redfuser.ir.partition import Partition, partition
 from redfuser.ir.term import SPLIT, check_depth

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from redfuser.ir import Cast, Const, Expr, Op, Part, PartsMonoid, Reduce, Size, Tuple, Var, find_parts
-from redfuser.ir.interpret import at_place, numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.interpret import at_place
 from redfuser.ir.monoids import left, right
 from redfuser.ir.ops import PIVOT
 from redfuser.rules.language import ANY

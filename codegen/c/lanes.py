@@ -16,6 +16,7 @@ from redfuser.codegen.c.types import BOOL, INT, Text, is_real
 from redfuser.codegen.nodes import At
 from redfuser.errors import CheckError
 from redfuser.ir import OPS, Cast, Const, Expr, Op, Var, children, op, walk
+from redfuser.ir.dtypes import STORAGE_ONLY
 
 VECTOR = {"real": "vec", "mask": "ints", "int": "ints", "long": "longs"}
 """Lane kind -> C vector type."""
@@ -278,7 +279,7 @@ class Lanes:
             return self.value(e.body, "mask")
         if own == "real":
             text = self.value(e.body, "real")
-            rounds = e.dtype in ("float16", "bfloat16") or (
+            rounds = e.dtype in STORAGE_ONLY or (
                 e.dtype == "float32" and self.ctx.kernel.compute == "float64"
             )
             return f"round_{e.dtype}({bare(text)})" if rounds else text

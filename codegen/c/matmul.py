@@ -13,10 +13,11 @@ from redfuser.codegen.c.context import Context, Writer
 from redfuser.codegen.c.scalars import Scalars, bare
 from redfuser.codegen.c.shuffles import sum_tree
 from redfuser.codegen.c.sweep import CACHE_LINE
-from redfuser.codegen.c.types import ITEMSIZE, Text, storage
+from redfuser.codegen.c.types import ITEMSIZE, Text, narrowed, storage
 from redfuser.codegen.nodes import At, MatMul
 from redfuser.errors import CheckError
 from redfuser.ir import Const, Expr, op
+from redfuser.ir.dtypes import STORAGE_ONLY
 
 ROW, COLUMN, DEPTH = "i_", "j_", "k_"
 
@@ -122,7 +123,7 @@ class MatMulPrinter:
         return f"{access}{suffix}({arguments})"
 
     def _scalar(self, text: str, dtype: str) -> str:
-        if dtype in ("float16", "bfloat16"):
+        if dtype in STORAGE_ONLY:
             return f"scalar_from_{dtype}({text})"
         return (
             f"({text} != 0)"
@@ -356,8 +357,8 @@ class MatMulPrinter:
             value = f"{vector}[{lane}]"
             if n.accumulate:
                 value = f"{self._scalar(f'C[{where}]', n.dst.buf.dtype)} + {value}"
-            if n.dst.buf.dtype in ("float16", "bfloat16"):
-                value = f"scalar_to_{n.dst.buf.dtype}((float)({value}))"
+            if n.dst.buf.dtype in STORAGE_ONLY:
+                value = f"scalar_to_{n.dst.buf.dtype}({narrowed(value, self.ctx.kernel.compute)})"
             tests = ([f"{r} < rows"] if ragged and r else []) + ([f"{q} < columns"] if partial and q else [])
             guard = f"if ({' && '.join(tests)}) " if tests else ""
             w.line(f"{guard}C[{where}] = {value};")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 
-from redfuser.codegen.c.types import ITEMSIZE, STORAGE
+from redfuser.codegen.c.types import ITEMSIZE, STORAGE, narrowed
+from redfuser.ir.dtypes import STORAGE_ONLY
 
 _ACCESS = "load_tail|load_step_tail|load_step|load|store_tail|store_step_tail|store_step|store"
 _NAME = re.compile(rf"({_ACCESS})_({'|'.join(STORAGE)})_(real|mask|int|long)$")
 _NATIVE = re.compile(r"(load_step_tail|load_step|store_step_tail|store_step)$")
 _ROUND = re.compile(r"round_(float16|bfloat16|float32)$")
-_HALVES = ("float16", "bfloat16")
 _VECTOR = {"real": "vec", "mask": "ints", "int": "ints", "long": "longs"}
 _LANE = {"real": "real", "mask": "lane_int", "int": "lane_int", "long": "int64_t"}
 
@@ -34,17 +34,17 @@ def accessor(name: str, compute: str, lanes: int) -> str | None:
         return _whole_load(name, dtype, kind, bits)
     if access == "store":
         return _whole_store(name, dtype, kind, bits)
-    return _by_element(name, STORAGE[dtype], kind, _conversion(access, dtype, kind), lanes)
+    return _by_element(name, STORAGE[dtype], kind, _conversion(access, dtype, kind, compute), lanes)
 
 
 # ---- partial and strided access, element by element
 
 
-def _conversion(access: str, dtype: str, kind: str) -> str:
+def _conversion(access: str, dtype: str, kind: str, compute: str) -> str:
     """Format of one element as a lane value (loads), or of one lane value as an element (stores)."""
     loads = access.startswith("load")
-    if dtype in _HALVES:
-        return f"scalar_from_{dtype}({{}})" if loads else f"scalar_to_{dtype}((float){{}})"
+    if dtype in STORAGE_ONLY:
+        return f"scalar_from_{dtype}({{}})" if loads else f"scalar_to_{dtype}({narrowed('{}', compute)})"
     if kind == "mask":
         return "-({} != 0)" if loads else "({} != 0)"
     return "({} != 0)" if dtype == "bool" else "{}"
@@ -92,9 +92,9 @@ def _whole_load(name: str, dtype: str, kind: str, bits: int) -> str:
     element, value = STORAGE[dtype], "*(const memory *)p"
     lines = [f"INLINE {_VECTOR[kind]} {name}(const {element} *p) {{", _memory_type(element)]
     if "float" in dtype:
-        if dtype in _HALVES:
-            value = f"from_{dtype}({_convert(value, 'uwords')})"
-        if dtype not in _HALVES or bits == 64:
+        if dtype in STORAGE_ONLY:
+            value = f"from_{dtype}({value})"
+        if dtype not in STORAGE_ONLY or bits == 64:
             value = _convert(value, "vec")
         value = f"nonzero_real({value})" if kind == "mask" else value
     else:
@@ -122,8 +122,8 @@ def _whole_store(name: str, dtype: str, kind: str, bits: int) -> str:
     element, value = STORAGE[dtype], "x"
     lines = [f"INLINE void {name}({element} *p, {_VECTOR[kind]} x) {{", _memory_type(element)]
     lines.append(_vector_type(element, "elements"))
-    if dtype in _HALVES:
-        value = f"to_{dtype}({value if bits == 32 else _convert(value, 'floats')})"
+    if dtype in STORAGE_ONLY:
+        value = f"to_{dtype}({value if bits == 32 else f'odd_floats({value})'})"
     elif "float" not in dtype:
         value = "(x & 1)" if dtype == "bool" else value
         size = 64 if kind == "long" else bits
@@ -136,6 +136,8 @@ def _whole_store(name: str, dtype: str, kind: str, bits: int) -> str:
 
 def _rounding(dtype: str, bits: int) -> str:
     """A value rounded to a narrower format and back."""
-    narrow = "x" if bits == 32 else _convert("x", "floats")
-    value = f"from_{dtype}(to_{dtype}({narrow}))" if dtype in _HALVES else narrow
+    if dtype in STORAGE_ONLY:
+        value = f"from_{dtype}(to_{dtype}({'x' if bits == 32 else 'odd_floats(x)'}))"
+    else:
+        value = "x" if bits == 32 else _convert("x", "floats")
     return f"INLINE vec round_{dtype}(vec x) {{ return {value if bits == 32 else _convert(value, 'vec')}; }}"

@@ -8,6 +8,7 @@ from redfuser.codegen.c.types import storage
 from redfuser.codegen.nodes import At, Pack
 from redfuser.errors import CheckError
 from redfuser.ir import Const
+from redfuser.ir.dtypes import STORAGE_ONLY
 
 LANE, DEPTH = "l_", "c_"
 
@@ -53,7 +54,7 @@ class PackPrinter:
 
     def _element(self) -> str:
         dtype, text = self.node.src.buf.dtype, "from[z_ * lane_step + c_ * depth_step]"
-        if dtype in ("float16", "bfloat16"):
+        if dtype in STORAGE_ONLY:
             text = f"scalar_from_{dtype}({text})"
         return text if dtype == self.node.dst.buf.dtype else f"({storage(self.node.dst.buf.dtype)}){text}"
 

@@ -461,15 +461,38 @@ INLINE vec logarithm(vec x) {
 #endif
 
 /* ---- half-width formats, always through float ---- */
+/*section halves widened */
+typedef uint16_t halves __attribute__((vector_size(LANES * 2)));
+#if VECTOR_BYTES == 32 && REAL_BITS == 32 && defined(__AVX2__) && !defined(__clang__)
+typedef short half_bits __attribute__((vector_size(16)));
+INLINE uwords widened(halves h) { return (uwords)__builtin_ia32_pmovzxwd256((half_bits)h); } /* gcc splits the general form */
+#else
+INLINE uwords widened(halves h) { return __builtin_convertvector(h, uwords); }
+#endif
 /*section from_float16 */
-INLINE floats from_float16(uwords h) {
-  uwords rest = (h & 0x7fff) << 13, sign = (h & 0x8000) << 16;
+#if VECTOR_BYTES == 32 && REAL_BITS == 32 && defined(__F16C__) && !defined(__clang__)
+typedef short from_lanes __attribute__((vector_size(16)));
+INLINE floats from_float16(halves h) { return __builtin_ia32_vcvtph2ps256((from_lanes)h); }
+#elif VECTOR_BYTES == 64 && REAL_BITS == 32 && defined(__AVX512F__) && !defined(__clang__)
+typedef short from_lanes __attribute__((vector_size(32)));
+INLINE floats from_float16(halves h) { return __builtin_ia32_vcvtph2ps512_mask((from_lanes)h, (floats){0}, (short)-1, 4); }
+#else
+INLINE floats from_float16(halves h) {
+  uwords w = widened(h), rest = (w & 0x7fff) << 13, sign = (w & 0x8000) << 16;
   uwords v = (uwords)((floats)rest * 0x1p112f); /* exact for normal and subnormal numbers */
   uwords special = (uwords)(rest >= (uwords){0} + (0x7c00u << 13));
   return (floats)(v | (special & 0x7f800000) | sign);
 }
+#endif
 /*section to_float16 */
-INLINE uwords to_float16(floats x) { /* round to nearest, ties to even */
+/* Round to nearest, ties to even. */
+#if VECTOR_BYTES == 32 && REAL_BITS == 32 && defined(__F16C__) && !defined(__clang__)
+INLINE halves to_float16(floats x) { return (halves)__builtin_ia32_vcvtps2ph256(x, 0); }
+#elif VECTOR_BYTES == 64 && REAL_BITS == 32 && defined(__AVX512F__) && !defined(__clang__)
+typedef short to_lanes __attribute__((vector_size(32)));
+INLINE halves to_float16(floats x) { return (halves)__builtin_ia32_vcvtps2ph512_mask(x, 0, (to_lanes){0}, (short)-1); }
+#else
+INLINE halves to_float16(floats x) {
   uwords u = (uwords)x, sign = u & 0x80000000u, a = u ^ sign;
   uwords normal = (a + 0xc8000fffu + ((a >> 13) & 1)) >> 13; /* exponent rebased from 127 to 15 */
   uwords small = (uwords)((floats)a + 0.5f) - 0x3f000000u;    /* the float adder aligns and rounds subnormals */
@@ -477,15 +500,22 @@ INLINE uwords to_float16(floats x) { /* round to nearest, ties to even */
   uwords is_nan = (uwords)(a > (uwords){0} + 0x7f800000u);
   uwords big = 0x7c00u | (is_nan & 0x200u);
   uwords r = (is_small & small) | (~is_small & normal);
-  return ((is_big & big) | (~is_big & r)) | (sign >> 16);
+  return __builtin_convertvector(((is_big & big) | (~is_big & r)) | (sign >> 16), halves);
 }
+#endif
 /*section from_bfloat16 */
-INLINE floats from_bfloat16(uwords h) { return (floats)(h << 16); }
+INLINE floats from_bfloat16(halves h) { return (floats)(widened(h) << 16); }
 /*section to_bfloat16 */
-INLINE uwords to_bfloat16(floats x) { /* round to nearest, ties to even; NaN stays NaN */
+INLINE halves to_bfloat16(floats x) { /* round to nearest, ties to even; NaN stays NaN */
   uwords u = (uwords)x, is_nan = (uwords)(x != x);
   uwords r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-  return (is_nan & ((u >> 16) | 0x40)) | (~is_nan & r);
+  return __builtin_convertvector((is_nan & ((u >> 16) | 0x40)) | (~is_nan & r), halves);
+}
+/*section odd_floats */
+/* Doubles cut off, the last bit set where anything was lost: what rounds them further rounds as if it had the doubles. */
+INLINE floats odd_floats(vec x) {
+  uints u = (uints)x, lost = (uints)((u & 0x1fffffff) != (uints){0}) & 0x20000000;
+  return __builtin_convertvector((vec)((u & ~UINT64_C(0x1fffffff)) | lost), floats);
 }
 
 /* ---- scalars ---- */
@@ -498,14 +528,20 @@ INLINE float scalar_from_float16(uint16_t h) {
   return v.f;
 }
 /*section scalar_to_float16 */
-INLINE uint16_t scalar_to_float16(float x) { return (uint16_t)to_float16(x - (floats){0})[0]; }
+INLINE uint16_t scalar_to_float16(float x) { return to_float16(x - (floats){0})[0]; }
 /*section scalar_from_bfloat16 */
 INLINE float scalar_from_bfloat16(uint16_t h) {
   union { uint32_t u; float f; } v = {(uint32_t)h << 16};
   return v.f;
 }
 /*section scalar_to_bfloat16 */
-INLINE uint16_t scalar_to_bfloat16(float x) { return (uint16_t)to_bfloat16(x - (floats){0})[0]; }
+INLINE uint16_t scalar_to_bfloat16(float x) { return to_bfloat16(x - (floats){0})[0]; }
+/*section odd_float */
+INLINE float odd_float(double x) { /* as odd_floats */
+  union { double d; uint64_t u; } v = {x};
+  v.u = (v.u & ~UINT64_C(0x1fffffff)) | (v.u & 0x1fffffff ? 0x20000000 : 0);
+  return (float)v.d;
+}
 /*section max_float32 */
 INLINE float max_float32(float a, float b) { return a > b || a != a ? a : b; } /* NaN if either is */
 /*section min_float32 */

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from redfuser.codegen.c.address import tidy
 from redfuser.codegen.c.context import Context
-from redfuser.codegen.c.types import BOOL, F32, F64, INT, SCALAR, Text, is_real, literal, storage
+from redfuser.codegen.c.types import BOOL, F32, F64, INT, SCALAR, Text, is_real, literal, narrowed, storage
 from redfuser.codegen.nodes import At
 from redfuser.errors import CheckError
 from redfuser.ir import OPS, Cast, Const, Expr, Op, Size, Var, rewrite
+from redfuser.ir.dtypes import STORAGE_ONLY
 from redfuser.ir.term import base_axis
 
 _INFIX = {
@@ -106,11 +107,16 @@ class Scalars:
 
     def stored(self, dtype: str, e: Expr) -> str:
         """`e` converted to the element type of a buffer."""
-        if dtype in ("float16", "bfloat16"):
-            return f"scalar_to_{dtype}({bare(self.of(e, F32))})"
+        if dtype in STORAGE_ONLY:
+            return self._rounded(dtype, e)
         if dtype == "float32" and self.ctx.types.of(e) == F64:
             return f"(float){self.of(e)}"
         return bare(self.of(e, self.ctx.types.converted(dtype)))
+
+    def _rounded(self, dtype: str, e: Expr) -> str:
+        """`e` rounded to a storage dtype."""
+        kind = F64 if self.ctx.types.of(e) == F64 else F32
+        return f"scalar_to_{dtype}({narrowed(bare(self.of(e, kind)), kind)})"
 
     def _text(self, e: Expr) -> str:
         ctx = self.ctx
@@ -137,7 +143,7 @@ class Scalars:
             return text
         if dtype == "bool":
             return f"({text} != 0)"
-        if dtype in ("float16", "bfloat16"):
+        if dtype in STORAGE_ONLY:
             text = f"scalar_from_{dtype}({text})"
         kind = self.ctx.types.of(e)
         own = "int64" if kind == INT else kind
@@ -145,8 +151,8 @@ class Scalars:
 
     def _cast(self, e: Cast) -> str:
         kind = self.ctx.types.of(e)
-        if e.dtype in ("float16", "bfloat16"):
-            rounded = f"scalar_from_{e.dtype}(scalar_to_{e.dtype}({bare(self.of(e.body, F32))}))"
+        if e.dtype in STORAGE_ONLY:
+            rounded = f"scalar_from_{e.dtype}({self._rounded(e.dtype, e.body)})"
             return f"({SCALAR[kind]}){rounded}" if kind == F64 else rounded
         if e.dtype == "float32" and kind == F64:
             return f"(double)(float){self.of(e.body, F64)}"

@@ -10,11 +10,12 @@ from redfuser.codegen.c.folds import FoldPrinter, declare_results
 from redfuser.codegen.c.lanes import VECTOR, Cell, Lanes, count_uses
 from redfuser.codegen.c.lists import InsertPrinter
 from redfuser.codegen.c.scalars import Scalars, bare, replace_var
-from redfuser.codegen.c.types import BOOL, ITEMSIZE, SCALAR, Text, literal, storage
+from redfuser.codegen.c.types import BOOL, ITEMSIZE, SCALAR, Text, literal, narrowed, storage
 from redfuser.codegen.nodes import At, Put, Red, Sweep
 from redfuser.codegen.passes.bodies import map_lanes, written_buffers
 from redfuser.errors import CheckError
 from redfuser.ir import MONOIDS, Const, Expr, Op, Size, Var, children, op, walk, with_children
+from redfuser.ir.dtypes import STORAGE_ONLY
 
 _COMBINE = {
     "sum": "{a} + {b}",
@@ -332,8 +333,8 @@ class SweepPrinter:
         name = value if value.isidentifier() else lanes.name(kind, value)
         target = self.scalars.cell(replace_cell(put.cell, self.sweep.var, f"({lanes.start} + lane)"))
         element = f"{name}[lane]"
-        if put.cell.buf.dtype in ("float16", "bfloat16"):
-            element = f"scalar_to_{put.cell.buf.dtype}((float){element})"
+        if put.cell.buf.dtype in STORAGE_ONLY:
+            element = f"scalar_to_{put.cell.buf.dtype}({narrowed(element, self.ctx.kernel.compute)})"
         elif kind == "mask":
             element = f"{element} != 0"
         self.ctx.out.line(

@@ -89,6 +89,11 @@ def is_real(kind: str) -> bool:
     return kind in (F32, F64)
 
 
+def narrowed(text: str, kind: str) -> str:
+    """C text of a real scalar as the float from which a storage dtype is rounded: so that it is rounded only once."""
+    return f"odd_float({text})" if kind == F64 else text
+
+
 @node
 class Text(Expr):
     """C text of a known type: what the printer substitutes for a variable or a stride. Never leaves the printer."""

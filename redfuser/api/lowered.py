@@ -15,7 +15,7 @@ from redfuser.derivation.fusion import FusedCascade
 from redfuser.extract import Plan
 from redfuser.frontend import Spec, Trace
 from redfuser.ir import Term
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import result_shape

@@ -20,7 +20,8 @@ from redfuser.frontend import Trace
 from redfuser.frontend.structure import joins_of
 from redfuser.frontend.verify import refuse_empty
 from redfuser.ir import Cascade, Out, Tensor, Term
-from redfuser.ir.interpret import axis_sizes, numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.interpret import axis_sizes
 from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import parts_of, present, result_shape, with_products

@@ -24,7 +24,7 @@ from redfuser.extract.device import Device
 from redfuser.extract.frontier import Frontier
 from redfuser.extract.roofline import Prediction, predict, work_on
 from redfuser.ir import Cascade, Out, Tensor
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
 from redfuser.pipeline import Options
 

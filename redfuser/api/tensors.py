@@ -11,6 +11,7 @@ import numpy as np
 from redfuser.api.program import Array
 from redfuser.errors import ArgumentError, DTypeError
 from redfuser.frontend.spec import SUPPORTED_DTYPES
+from redfuser.ir.dtypes import EXTENSIONS, numpy_dtype
 
 
 def is_tensor(value: Any) -> bool:
@@ -44,6 +45,10 @@ def tensor_array(tensor: Any, where: str) -> Array:
             raise ArgumentError(f"{where} requires a gradient, and fused functions have none; call them under "
                                 "torch.no_grad(), or pass x.detach()")
         tensor = tensor.detach()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name in EXTENSIONS:  # which NumPy and PyTorch exchange as bits only
+        bits: Array = tensor.view(torch.int16).numpy()
+        return bits.view(numpy_dtype(name))
     try:
         array: Array | None = tensor.resolve_conj().resolve_neg().numpy()
     except (TypeError, RuntimeError):
@@ -56,4 +61,8 @@ def tensor_array(tensor: Any, where: str) -> Array:
 
 def as_tensor(array: Any) -> Any:
     """The tensor on the memory of a result (0-d for a scalar)."""
-    return sys.modules["torch"].from_numpy(np.asarray(array))
+    torch, found = sys.modules["torch"], np.asarray(array)
+    name = found.dtype.name
+    if name in EXTENSIONS:
+        return torch.from_numpy(found.view(np.int16)).view(getattr(torch, name))
+    return torch.from_numpy(found)

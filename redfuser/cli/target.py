@@ -21,6 +21,7 @@ import numpy as np
 import redfuser as rf
 from redfuser.errors import RedfuserError
 from redfuser.extract.device import devices
+from redfuser.ir.dtypes import EXTENSIONS
 
 _ARRAY = re.compile(r"(?P<shape>[\w,]*):(?P<dtype>\w+)")
 _SIZE = re.compile(r"\d+|[A-Za-z_]\w*")
@@ -134,7 +135,7 @@ def _parse_shape(text: str, where: str) -> tuple[int | str, ...]:
 
 
 def _parse_dtype(text: str, where: str) -> str:
-    if text == "bfloat16":  # known to redfuser, not to NumPy
+    if text in EXTENSIONS:  # known to redfuser, not to NumPy
         return text
     try:
         return np.dtype(text).name

@@ -15,7 +15,7 @@ import numpy as np
 from redfuser.derivation.assumptions import element_conditions, final_conditions, known_intervals
 from redfuser.derivation.interval import Intervals, ends
 from redfuser.ir import Cast, Const, Expr, Idx, Load, Op, Reduce, Ref, Size
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.ops import OPS
 from redfuser.rules.real import RealEvaluator, Undefined
 

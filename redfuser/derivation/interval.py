@@ -30,7 +30,7 @@ from redfuser.ir import (
     show,
     walk,
 )
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.ops import PIVOT
 
 Interval = Any

@@ -20,7 +20,8 @@ from redfuser.derivation.streaming import define_producers
 from redfuser.errors import RedfuserError
 from redfuser.ir import Cascade, Tensor
 from redfuser.ir.contract import Expected, expected_results
-from redfuser.ir.interpret import Evaluator, given, numpy_dtype
+from redfuser.ir.dtypes import is_float, numpy_dtype
+from redfuser.ir.interpret import Evaluator, given
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import parts_of
 
@@ -199,7 +200,7 @@ def loosened(c: Cascade) -> Cascade:
 def _ratio(expected: Expected, got: Array) -> float:
     """Largest error in units of what is allowed."""
     wanted = expected.accepted[0]
-    if got.dtype.kind != "f":
+    if not is_float(got.dtype):
         return float("inf") if (got != wanted).any() else 0.0
     if not np.isfinite(got).all():
         return float("inf")

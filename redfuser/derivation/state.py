@@ -86,8 +86,6 @@ class ChunkEvaluator(Evaluator):
         if isinstance(e, Load) and self.stream in e.axes:
             window = slice(self.chunk.start, self.chunk.stop)
             index = tuple(window if a == self.stream else slice(None) if isinstance(a, str) else a for a in e.axes)
-            array = np.asarray(self.arrays[e.tensor])[index]
-            if self.dtype is not None and array.dtype.kind not in "iub":
-                array = array.astype(self.dtype)
+            array = self.loaded(np.asarray(self.arrays[e.tensor])[index])
             return self._aligned_any(array, tuple(a for a in e.axes if isinstance(a, str)))
         return super()._value(e)

@@ -24,10 +24,9 @@ from redfuser.derivation.parts import occupied
 from redfuser.derivation.state import Array, Chunk, ChunkEvaluator, State
 from redfuser.errors import ShapeError
 from redfuser.ir import MONOIDS, OPS, Cascade, Expr, New, Old, Op, Ref, find_parts, op, refs, rewrite, select
+from redfuser.ir.dtypes import computed_in, is_float
 from redfuser.ir.interpret import Arrays, Evaluator, axis_sizes
 from redfuser.ir.ops import PIVOT, nearer_zero, read_pivot
-
-FLOAT32: np.dtype[Any] = np.dtype("float32")
 
 
 def guarded(e: Expr, monoids: Mapping[str, str]) -> Expr:
@@ -79,7 +78,7 @@ class Streamer:
     final
         results of earlier passes: name -> array, dimensions in the order of the accumulator's or dependency's axes.
     acc_dtype
-        dtype of the arithmetic and of the state; None: that of the inputs, half types in float32.
+        dtype of the arithmetic and of the state; None: the one that the inputs are computed in.
     """
 
     def __init__(self, fused: FusedCascade, index: int = 0, final: Mapping[str, Array] | None = None,
@@ -101,9 +100,9 @@ class Streamer:
         if self.acc_dtype is not None:
             return self.acc_dtype
         kinds = [t for a in arrays.values() for t in _field_types(np.asarray(a).dtype)]
-        floats = [d for d in kinds if d.kind not in "iub"]
+        floats = [computed_in(d) for d in kinds if is_float(d)]
         found: np.dtype[Any] = np.result_type(*floats) if floats else np.dtype("float64")
-        return found if found.itemsize >= 4 else FLOAT32
+        return found
 
     def advance(self, states: Sequence[State], chunk: Chunk | None = None) -> State:
         """The state after the given non-empty states (in stream order) and the chunk."""

@@ -16,12 +16,16 @@ from redfuser.frontend.tracer import Tracer, lift, recorder_of
 _K, _I, _J, _BATCH = 0, 1, 2, 3  # axis numbers: contracted, of the first operand, of the second, first batch axis
 
 
-def contract(labels: Sequence[Sequence[int]], output: Sequence[int], operands: Sequence[Any]) -> Tracer:
-    """Sum over the axes that are not in `output` of the product of `operands`; one axis number per dimension."""
+def contract(labels: Sequence[Sequence[int]], output: Sequence[int], operands: Sequence[Any],
+             ufunc: np.ufunc | None = None) -> Tracer:
+    """Sum over the axes that are not in `output` of the product of `operands`; one axis number per dimension.
+
+    `ufunc`: the one that is recorded, which decides the dtype of the result.
+    """
     recorder = recorder_of(*operands)
     assert recorder is not None
     values = [lift(recorder, x) for x in operands]
-    return Tracer(recorder, recorder.einsum(labels, output, values))
+    return Tracer(recorder, recorder.einsum(labels, output, values, ufunc))
 
 
 def matmul(a: Any, b: Any) -> Tracer:
@@ -41,7 +45,7 @@ def matmul(a: Any, b: Any) -> Tracer:
     batch = max(batch_a, batch_b, key=len)
     output = [*batch, *([_I] if a_rank > 1 else []), *([_J] if b_rank > 1 else [])]
     _no_unit_contraction(a, b, -1, -2 if b_rank > 1 else -1)
-    return contract([a_axes, b_axes], output, [a, b])
+    return contract([a_axes, b_axes], output, [a, b], np.matmul)
 
 
 def dot(a: Any, b: Any, out: Any = None) -> Any:

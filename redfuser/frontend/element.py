@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from redfuser.ir import Cast, Const, Expr, op, select
+from redfuser.ir.dtypes import computed_in, is_float
 
 Builder = Callable[[list[Expr], Sequence[str], str], Expr]
 """From operands, their dtypes and the result dtype to the expression."""
@@ -24,8 +25,9 @@ def numeric(e: Expr, dtype: str) -> Expr:
 def cast_element(e: Expr, source: str, target: str) -> Expr:
     """Conversion between dtypes.
 
-    Conversions that keep the value over the reals (integers to wider integers or to floats) vanish: the term's
-    arithmetic is over the reals. float32 <-> float64 and conversions that lose something stay.
+    Conversions that keep the value over the reals (integers to wider integers or to floats, a storage dtype to the one
+    it is computed in) vanish: the term's arithmetic is over the reals. float32 <-> float64 and conversions that lose
+    something stay.
     """
     if source == target:
         return e
@@ -33,9 +35,10 @@ def cast_element(e: Expr, source: str, target: str) -> Expr:
         return op("ne", e, 0)
     if source == "bool":
         return numeric(e, source)
-    from_integer = np.dtype(source).kind in "iu"
-    keeps_value = np.dtype(target).kind == "f" or np.can_cast(source, target, "safe")
-    return e if from_integer and keeps_value else Cast(target, e)
+    if is_float(source):
+        return e if computed_in(source).name == target else Cast(target, e)
+    keeps_value = is_float(target) or np.can_cast(source, target, "safe")
+    return e if keeps_value else Cast(target, e)
 
 
 def _plain(name: str) -> Builder:
@@ -77,7 +80,7 @@ def _power(args: list[Expr], dtypes: Sequence[str], result: str) -> Expr:
     if not isinstance(exponent, Const):
         return op("pow", base, exponent)
     power = float(exponent.value)
-    if power < 0 and np.dtype(result).kind == "f":
+    if power < 0 and is_float(result):
         return op("div", 1, _positive_power(base, -power))
     return _positive_power(base, power)
 

@@ -235,7 +235,7 @@ class Trace:
         from redfuser.frontend.replay import Replay
 
         replay = Replay(self, arrays, self.size_values({name: np.shape(arrays[name]) for name in self.arguments}))
-        return self.unflatten([replay.value(i) for i in self.outputs])
+        return self.unflatten([replay.output(i) for i in self.outputs])
 
 
 def _with_unit_dims(array: np.ndarray[Any, Any], shape: Shape) -> Any:

@@ -17,6 +17,7 @@ from redfuser.frontend.dims import Dim, show_shape
 from redfuser.frontend.record import BOOL, INT, NoMeaning, Recorder, Value
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
+from redfuser.ir.dtypes import is_float
 
 _ELEMENTWISE = ("input", "const", "size", "arange", "ufunc", "where", "cast", "view", "broadcast")
 
@@ -141,7 +142,7 @@ def _check(r: Recorder, place: Value, length: Value) -> None:
     todo, ours = [place], True
     while todo and ours:
         v = todo.pop()
-        ours = v.op in _ELEMENTWISE and v.dtype.kind != "f"
+        ours = v.op in _ELEMENTWISE and not is_float(v.dtype)
         todo += v.inputs
     if ours:
         r.checks.append((place, length))

@@ -46,6 +46,7 @@ from redfuser.ir import (
     select,
     walk,
 )
+from redfuser.ir.dtypes import computed_in, is_float
 from redfuser.ir.names import unique_name
 from redfuser.ir.ops import label
 
@@ -265,8 +266,9 @@ class _Lowerer:
 
 
 def scalar_dtype(trace: Trace) -> str:
-    """The dtype of a Python float argument: that of the arrays it meets, which it does not widen."""
-    floats = [np.dtype(n.dtype) for n in trace.nodes if not n.weak and n.dtype.startswith("float")]
+    """The dtype of a Python float argument: the one that the arrays it meets are computed in, which it does not widen.
+    """
+    floats = [computed_in(n.dtype) for n in trace.nodes if not n.weak and is_float(n.dtype)]
     return str(np.result_type(*floats)) if floats else "float64"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from redfuser.frontend import reductions
 from redfuser.frontend.reductions import MISSING
 from redfuser.frontend.tracer import Tracer
+from redfuser.ir.dtypes import is_float
 
 
 def nansum(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
@@ -37,7 +38,7 @@ def _extreme(reduction: Callable[..., Any], farthest: float) -> Callable[..., An
         if initial is not MISSING:
             return found
         # a row without a number has no extreme, and one of infinities has: only a count tells them apart
-        return np.where(reductions.any_(kept, axis, keepdims=keepdims), found, np.nan)
+        return _or_nan(reductions.any_(kept, axis, keepdims=keepdims), found)
 
     return function
 
@@ -60,7 +61,7 @@ def nanvar(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, ddof
     removed = ddof if correction is None else correction
     if kept is where or (not isinstance(removed, Tracer) and removed <= 0):
         return found
-    return np.where(reductions.count_nonzero(kept, axis, keepdims=keepdims) > removed, found, np.nan)
+    return _or_nan(reductions.count_nonzero(kept, axis, keepdims=keepdims) > removed, found)
 
 
 def nanstd(a: Tracer, *args: Any, **kwargs: Any) -> Any:
@@ -68,9 +69,15 @@ def nanstd(a: Tracer, *args: Any, **kwargs: Any) -> Any:
     return np.sqrt(nanvar(a, *args, **kwargs))
 
 
+def _or_nan(condition: Any, found: Any) -> Tracer:
+    """`found` where the condition holds, else the NaN of its dtype."""
+    r = found.recorder
+    return found.wrap(r.where(condition.value, found.value, r.const(np.nan, found.dtype)))  # type: ignore[no-any-return]
+
+
 def _kept(a: Tracer, where: Any) -> Any:
     """The mask of what is reduced: of what `where` keeps, all that is not NaN. Integers are never NaN."""
-    if a.dtype.kind != "f":
+    if not is_float(a.dtype):
         return where
     numbers = np.logical_not(np.isnan(a))
     return numbers if where is True else np.logical_and(numbers, where)

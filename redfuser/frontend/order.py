@@ -12,6 +12,7 @@ from redfuser.frontend.dims import Dim
 from redfuser.frontend.reductions import axis_tuple
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer
+from redfuser.ir.dtypes import is_number
 from redfuser.ir.monoids import INDEX, VALUE, list_monoid, parts_monoid
 
 
@@ -79,7 +80,7 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Any, 
         recorded = [x.wrap(x.recorder.parts(monoid, (x.value,), place, part)) for part in (VALUE, INDEX)]
         return recorded[0], recorded[1]
     array = np.asarray(x)
-    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+    if not is_number(array.dtype):
         raise DTypeError(f"argument 'x' of topk has dtype {array.dtype}, which has no order; convert it first")
     place = _checked_axis(array, axis)
     if array.shape[place] < count:

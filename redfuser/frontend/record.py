@@ -20,6 +20,7 @@ from redfuser.frontend.guards import ScopeGuard
 from redfuser.frontend.nested import LeafName
 from redfuser.frontend.source import SourceLine, located, user_line
 from redfuser.frontend.spec import SUPPORTED_DTYPES, Spec
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.monoids import KEY, PartsMonoid
 
 DType = np.dtype[Any]
@@ -77,7 +78,7 @@ class Recorder:
         """The input for an argument. Equal size names become one size, also across arguments."""
         self._taken.add(name)
         shape = tuple(self._dim(entry) for entry in spec.shape)
-        return self.add("input", (), shape, np.dtype(spec.dtype), name, spec.weak)
+        return self.add("input", (), shape, numpy_dtype(spec.dtype), name, spec.weak)
 
     def _dim(self, entry: int | str) -> Dim | int:
         if isinstance(entry, str):
@@ -191,8 +192,10 @@ class Recorder:
             self._ranks[k].fixed = True
         return self._ranks[k]
 
-    def einsum(self, labels: Sequence[Sequence[int]], output: Sequence[int], operands: Sequence[Value]) -> Value:
-        """Sum of products. `labels`: one number per dimension of each operand; equal numbers are one axis.
+    def einsum(self, labels: Sequence[Sequence[int]], output: Sequence[int], operands: Sequence[Value],
+               ufunc: np.ufunc | None = None) -> Value:
+        """Sum of products. `labels`: one number per dimension of each operand; equal numbers are one axis. `ufunc`: the
+        one that is recorded; it decides the dtype.
 
         Raises
         ------
@@ -210,7 +213,7 @@ class Recorder:
         letter = {axis: string.ascii_letters[i] for i, axis in enumerate(reachable)}
         kept = [axis for axis in output if axis in letter]
         text = ",".join("".join(letter[a] for a in axes) for axes in labels) + "->" + "".join(letter[a] for a in kept)
-        dtype = np.dtype(np.result_type(*(v.dtype for v in operands)))
+        dtype = promote_dtypes(*(v.dtype for v in operands)) if ufunc is None else result_dtype(ufunc, operands)
         value = self.add("einsum", operands, tuple(sizes[a] for a in kept), dtype, text)
         if len(kept) == len(output):
             return value
@@ -379,4 +382,13 @@ def promote(*inputs: Value) -> DType:
     """`np.result_type` with weak Python numbers."""
     if all(v.weak for v in inputs):
         return FLOAT if any(v.dtype == FLOAT for v in inputs) else INT
-    return np.dtype(np.result_type(*((0 if v.dtype == INT else 0.0) if v.weak else v.dtype for v in inputs)))
+    return promote_dtypes(*((0 if v.dtype == INT else 0.0) if v.weak else v.dtype for v in inputs))
+
+
+def promote_dtypes(*kinds: Any) -> DType:
+    """`np.result_type` of dtypes, and of Python numbers in the place of weak ones; NoMeaning where NumPy has none."""
+    try:
+        return np.dtype(np.result_type(*kinds))
+    except TypeError:
+        names = ", ".join(str(k) if isinstance(k, np.dtype) else type(k).__name__ for k in kinds)
+        raise NoMeaning(located(f"NumPy has no common dtype for {names}; convert with .astype")) from None

@@ -11,9 +11,10 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from redfuser.errors import RedfuserError, ShapeError, TraceError
 from redfuser.frontend.dims import show_shape
-from redfuser.frontend.record import BOOL, FLOAT, NoMeaning, Value
+from redfuser.frontend.record import BOOL, FLOAT, DType, NoMeaning, Recorder, Value
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
+from redfuser.ir.dtypes import is_float
 
 MISSING: Any = object()
 _IDENTITY: dict[np.ufunc, Any] = {np.add: 0, np.multiply: 1, np.logical_or: False, np.logical_and: True}
@@ -51,11 +52,16 @@ def reduce(ufunc: np.ufunc, a: Tracer, axis: Any = None, dtype: Any = None, out:
     if dtype is not None:
         value = r.cast(value, np.dtype(dtype))
     if where is not True:
-        value = r.where(lift(r, where), value, lift(r, _neutral(ufunc, value, initial)))
+        value = r.where(lift(r, where), value, _number(r, _neutral(ufunc, value, initial), value.dtype))
     result = r.reduce(ufunc, value, axis_tuple(a, axis), bool(keepdims))
     if initial is not MISSING and initial is not None:
-        result = r.ufunc(ufunc, result, lift(r, initial))
+        result = r.ufunc(ufunc, result, _number(r, initial, result.dtype))
     return a.wrap(result)
+
+
+def _number(r: Recorder, x: Any, dtype: DType) -> Value:
+    """What a reduction of floats combines with them: a Python number is one of them."""
+    return r.const(x, dtype) if is_float(dtype) and isinstance(x, (int, float)) else lift(r, x)
 
 
 def _neutral(ufunc: np.ufunc, value: Value, initial: Any) -> Any:
@@ -64,7 +70,7 @@ def _neutral(ufunc: np.ufunc, value: Value, initial: Any) -> Any:
         return _IDENTITY[ufunc]
     if initial is MISSING:
         raise TraceError(located(f"np.{ufunc.__name__}.reduce with where= needs initial=, as in NumPy"))
-    if value.dtype.kind != "f":
+    if not is_float(value.dtype):
         return initial
     return -np.inf if ufunc is np.maximum else np.inf
 
@@ -169,7 +175,7 @@ def norm(x: Tracer, ord: Any = None, axis: Any = None, keepdims: bool = False) -
     if not frobenius and (not one_axis or ord not in (None, 1, 2, np.inf, -np.inf)):
         raise TraceError(located(f"np.linalg.norm(ord={ord!r}, axis={axis!r}) cannot be recorded; write the norm with "
                                  "np.sum, np.max and np.abs"))
-    x = _floating(x, None)
+    x = x if x.dtype.kind == "f" else x.astype(FLOAT)  # as NumPy, which widens what is no float to it
     magnitude: Any = np.abs(x)
     if ord == 1:
         return np.sum(magnitude, axis, keepdims=keepdims)
@@ -180,7 +186,7 @@ def norm(x: Tracer, ord: Any = None, axis: Any = None, keepdims: bool = False) -
 
 def _floating(a: Tracer, dtype: Any) -> Tracer:
     """`a` in the dtype that means and variances are computed in."""
-    if dtype is None and a.dtype.kind == "f" and not a.value.weak:
+    if dtype is None and is_float(a.dtype) and not a.value.weak:
         return a
     return a.astype(FLOAT if dtype is None else dtype)
 

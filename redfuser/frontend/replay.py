@@ -1,4 +1,7 @@
-"""The interpreter of the trace level: replay the recorded operations with NumPy's own functions."""
+"""The interpreter of the trace level: replay the recorded operations with NumPy's own functions.
+
+Values of storage dtypes are held in the dtype that they are computed in; only a conversion that was recorded rounds.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from redfuser.errors import CheckError
 from redfuser.frontend.graph import Trace, TraceNode, View
+from redfuser.ir.dtypes import STORAGE_ONLY, computed_in, is_float, numpy_dtype
 from redfuser.ir.monoids import parts_monoid
 
 
@@ -36,11 +40,27 @@ class Replay:
         if position not in self._values:
             n = self.trace.nodes[position]
             with np.errstate(all="ignore"):
-                found = _REPLAY[n.op](self, n, [self.value(i) for i in n.inputs])
-            if np.asarray(found).dtype != np.dtype(n.dtype):
+                found = _REPLAY[n.op](self, n, self.operands(n))
+            if np.asarray(found).dtype != computed_in(n.dtype):
                 raise CheckError(f"trace {self.trace.name}: {n} replays with dtype {np.asarray(found).dtype}")
             self._values[position] = np.asarray(found).item() if n.weak else found
         return self._values[position]
+
+    def operands(self, n: TraceNode) -> list[Any]:
+        """The values that a node reads. Where storage dtypes take part, also as that of the result (the exponential of
+        an int8), it is computed in the recorded dtype or the wider one in its place."""
+        values = [self.value(i) for i in n.inputs]
+        nodes = [self.trace.nodes[i] for i in n.inputs]
+        if n.op == "cast" or not is_float(n.dtype) or not {n.dtype, *(x.dtype for x in nodes)} & STORAGE_ONLY.keys():
+            return values
+        kept = [x.weak or (n.op == "where" and x.dtype == "bool") for x in nodes]
+        return [v if k else np.asarray(v).astype(computed_in(n.dtype), copy=False)
+                for k, v in zip(kept, values, strict=True)]
+
+    def output(self, position: int) -> Any:
+        """An output, rounded to the dtype it is stored in."""
+        with np.errstate(all="ignore"):
+            return np.asarray(self.value(position)).astype(numpy_dtype(self.trace.nodes[position].dtype), copy=False)
 
     def shape(self, n: TraceNode) -> tuple[int, ...]:
         """The concrete shape of a node."""
@@ -48,12 +68,12 @@ class Replay:
 
 
 def _input(r: Replay, n: TraceNode, _: list[Any]) -> Any:
-    array = np.asarray(r.arrays[n.param], dtype=n.dtype)
+    array = np.asarray(r.arrays[n.param], dtype=computed_in(n.dtype))
     return array.reshape(r.shape(n)) if array.ndim != len(n.shape) else array
 
 
 def _const(_r: Replay, n: TraceNode, _: list[Any]) -> Any:
-    return np.dtype(n.dtype).type(n.param)
+    return computed_in(n.dtype).type(n.param)
 
 
 def _size(r: Replay, n: TraceNode, _: list[Any]) -> Any:
@@ -75,7 +95,7 @@ def _where(_r: Replay, _n: TraceNode, inputs: list[Any]) -> Any:
 
 
 def _cast(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
-    return np.asarray(inputs[0]).astype(n.dtype)
+    return np.asarray(inputs[0]).astype(numpy_dtype(n.dtype)).astype(computed_in(n.dtype), copy=False)
 
 
 def _reduce(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import DTypeError, ShapeError
+from redfuser.ir.dtypes import numpy_dtype
 
-SUPPORTED_DTYPES = ("bool", "int8", "uint8", "int16", "int32", "int64", "float32", "float64")
+SUPPORTED_DTYPES = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 """NumPy names of the dtypes a traced array may have."""
 
 
@@ -19,16 +20,17 @@ def supported_dtype(dtype: Any, where: str) -> np.dtype[Any]:
     Raises
     ------
     DTypeError
-        naming `where`, when no kernel can be generated for it.
+        naming `where`, when no kernel can be generated for it; or the package that defines it, when that is missing.
     """
     try:
-        found = np.dtype(dtype)
+        found = numpy_dtype(dtype)
+    except DTypeError:  # a TypeError as well
+        raise
     except TypeError as error:
         raise DTypeError(f"{where}: {dtype!r} is not a NumPy dtype") from error
     if found.name not in SUPPORTED_DTYPES:
         raise DTypeError(f"{where}: dtype {found} is not supported; {_conversion(found)}")
-    native: np.dtype[Any] = np.dtype(found.name)  # in the machine's byte order
-    return native
+    return numpy_dtype(found.name)  # in the machine's byte order
 
 
 def _conversion(dtype: np.dtype[Any]) -> str:
@@ -37,7 +39,7 @@ def _conversion(dtype: np.dtype[Any]) -> str:
         return "pass real and imaginary parts as two arrays, x.real and x.imag"
     if dtype.kind == "u":
         return "convert with x.astype(np.int64)"
-    if dtype.kind == "f" or dtype.name == "bfloat16":
+    if dtype.kind == "f" or dtype.name.startswith("float"):  # a dtype of ml_dtypes may have another kind
         return "convert with x.astype(np.float32) or x.astype(np.float64)"
     return f"pass numbers: an array of {', '.join(SUPPORTED_DTYPES)}"
 

@@ -20,6 +20,7 @@ from redfuser.frontend.record import Recorder, Value
 from redfuser.frontend.spec import Spec
 from redfuser.frontend.structure import flatten
 from redfuser.frontend.tracer import Tracer, lift
+from redfuser.ir.dtypes import is_number
 
 
 def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, name: str | None = None) -> Trace:
@@ -115,7 +116,7 @@ def _freeze(recorder: Recorder, arguments: Mapping[str, Value], result: Any, tit
 
 
 def _is_text_like(x: Any) -> bool:
-    return isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biuf"
+    return isinstance(x, (np.ndarray, np.generic)) and not is_number(x.dtype)
 
 
 def _reachable(roots: Iterable[Value]) -> set[int]:

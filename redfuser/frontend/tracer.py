@@ -20,6 +20,7 @@ from redfuser.frontend.join import Joined
 from redfuser.frontend.record import NoMeaning, Recorder, Value, refuse_argument
 from redfuser.frontend.remedies import LISTED, branch_on_data, missing, out_of_place
 from redfuser.frontend.source import located
+from redfuser.ir.dtypes import is_number
 
 
 def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
@@ -357,7 +358,7 @@ def lift(recorder: Recorder, operand: Any) -> Value:
             raise TraceError(located("an array of another trace was used; do not keep traced arrays between calls"))
         return operand.value
     if isinstance(operand, np.generic) or (isinstance(operand, np.ndarray) and operand.ndim == 0):
-        if operand.dtype.kind not in "biuf":
+        if not is_number(operand.dtype):
             raise TraceError(located(f"a {operand.dtype} number cannot be recorded; use a real number"))
         return recorder.const(operand.item(), operand.dtype)
     if isinstance(operand, (bool, int, float)):

@@ -12,6 +12,7 @@ from redfuser.frontend.record import BOOL, Recorder, Value, result_dtype
 from redfuser.frontend.remedies import LISTED
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
+from redfuser.ir.dtypes import is_float
 
 ELEMENTWISE = frozenset({
     np.add, np.subtract, np.multiply, np.true_divide, np.power, np.maximum, np.minimum, np.negative, np.positive,
@@ -91,7 +92,7 @@ def supported(ufunc: np.ufunc, values: list[Value]) -> np.ufunc:
                                      "and comparisons for masks"))
         return BITWISE[ufunc]
     if ufunc in INTEGER:
-        if any(v.dtype.kind == "f" for v in values):
+        if any(is_float(v.dtype) for v in values):
             raise TraceError(located(f"np.{name} of floating-point arrays cannot be recorded; use np.floor(a / b)"))
         return ufunc
     if ufunc not in ELEMENTWISE:

@@ -1,26 +1,27 @@
 """What a result must be, and how far it may be off: the numerical contract as an oracle.
 
 The reference is the definition in longdouble. The bound is 4 times the error of a careful two-pass computation in the
-working precision, plus c * eps * condition. The careful computation is the definition itself, run several times with
-the result of every sum moved up or down at random by eps/2 times its condition (as another order of summation would).
-The condition is a first-order rounding analysis of each stage with earlier results taken as exact
-(`redfuser.ir.rounding`).
+working precision, plus c * eps * condition, plus half an ulp where the result is stored in less. The careful
+computation is the definition itself, run several times with the result of every sum moved up or down at random by eps/2
+times its condition (as another order of summation would). The condition is a first-order rounding analysis of each
+stage with earlier results taken as exact (`redfuser.ir.rounding`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from redfuser.ir.dtypes import computed_in, finfo, is_float, numpy_dtype
 from redfuser.ir.expr import NEG_INF, Expr, Op, Part, Ref, op, select
-from redfuser.ir.interpret import Evaluator, expr_of, given, in_order, numpy_dtype
+from redfuser.ir.interpret import Evaluator, expr_of, given, in_order
 from redfuser.ir.ops import MONOIDS
 from redfuser.ir.rounding import Rounding, finite_only
-from redfuser.ir.term import Cascade, Let, Reduction
+from redfuser.ir.term import Cascade, Let, Out, Reduction
 from redfuser.ir.traverse import names_read, rewrite, walk
 from redfuser.ir.views import as_results
 
@@ -39,12 +40,15 @@ class Expected:
     accepted  values that count as right, the definition first; the second one has the named deviations: an infinite
               extremum is subtracted as 0 (logsumexp of nothing alive is -inf, not NaN), and what a mask removes
               contributes nothing, not even NaN from the other operand
-    rounded   c * eps * condition, elementwise: within it a result is right
-    careful   makes the results of careful two-pass computations; asked only for a result that is farther off
+    rounded   c * eps * condition and half an ulp of a storage dtype, elementwise: within it a result is right
+    careful   makes the results of careful two-pass computations, in the working precision; asked only for a result that
+              is farther off
     dtype     that of the result
     strict    False: NaN is accepted where the definition gives an infinity
     beyond    elements that read an earlier result that is not finite, or None: NaN is accepted there too, an infinity
               in the place of NaN, and any position or truth value
+    edge      elements so near the largest number of a storage dtype that rounding may or may not make them infinite, or
+              None
     """
 
     accepted: tuple[Array, ...]
@@ -53,11 +57,12 @@ class Expected:
     dtype: np.dtype[Any]
     strict: bool = True
     beyond: Array | None = None
+    edge: Array | None = None
 
     @cached_property
     def allowed(self) -> Array:
         """How far a result may be from an accepted value, elementwise."""
-        if self.dtype.kind != "f":
+        if not is_float(self.dtype):
             return self.rounded
         with np.errstate(all="ignore"):
             errors = [np.abs(r.astype(np.longdouble) - self.accepted[0]) for r in self.careful()]
@@ -68,19 +73,20 @@ class Expected:
     def free(self) -> Array:
         """Elements that overflow in the working precision in the definition itself, and truth values and integers that
         it cannot decide there: anything is accepted."""
-        if self.beyond is None or self.dtype.kind == "f":
+        if self.beyond is None or is_float(self.dtype):
             return self._undecided()
         return self._undecided() | self.beyond
 
     def _undecided(self) -> Array:
-        if self.dtype.kind != "f":
+        if not is_float(self.dtype):
             return np.asarray(np.stack([r != self.accepted[0] for r in self.careful()]).any(axis=0))
         with np.errstate(all="ignore"):
             finite = np.isfinite(np.stack([r.astype(self.dtype) for r in self.careful()])).all(axis=0)
-        return np.asarray(np.isfinite(self.accepted[0]) & ~finite)
+        return np.asarray(np.isfinite(self.accepted[0]) & ~finite) | (False if self.edge is None else self.edge)
 
     def wrong(self, got: Array) -> Array:
         """Where a result breaks the contract, elementwise."""
+        got = _wide(got)
         if self._off(got) <= 1:
             return np.zeros(self.rounded.shape, bool)
         ok = self.free.copy()
@@ -98,6 +104,7 @@ class Expected:
     def excess(self, got: Array) -> float:
         """Largest error in units of what is allowed, or above it (where it is at most 1 the careful computation is not
         asked for); infinite where NaN or infinities are wrong."""
+        got = _wide(got)
         off = self._off(got)
         if off <= 1:
             return off
@@ -151,6 +158,10 @@ class _Definition(Evaluator):
         found = {r.name: self.values[r.name][1] for r in self.cascade.reductions}
         return found | {o.name: self.output(o) for o in self.cascade.outs}
 
+    def output(self, o: Out) -> Array:
+        """An output in the working precision, before it is stored in less."""
+        return super().output(replace(o, dtype=computed_in(o.dtype).name))
+
 
 def _has_mask(c: Cascade) -> bool:
     """Whether a select puts -inf in the place of some elements."""
@@ -181,7 +192,7 @@ def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0,
         find another position (x / inf: elements that differ become equal); the extremum of nothing alive is no such
         result.
     """
-    strict = strict or not any(np.isinf(a).any() for a in arrays.values() if np.asarray(a).dtype.kind == "f")
+    strict = strict or not any(np.isinf(a).any() for a in arrays.values() if is_float(np.asarray(a).dtype))
     exact: dict[str, Any] = dict(arrays)
     guarded = exact
     careful = _Careful(cascades, arrays, seed)
@@ -202,8 +213,9 @@ def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0,
                 continue  # values with positions: the outputs that read them are compared
             dtype = types[name] or _float_type(c)
             limit = _rounded(value, other[name], np.maximum(bounds[name], more[name]), dtype)
-            found[name] = Expected((value, other[name]), limit, partial(careful.results, name), dtype, strict,
-                                   beyond[name] if name in beyond and beyond[name].shape == value.shape else None)
+            accepted, edge = _stored((value, other[name]), limit, dtype)
+            found[name] = Expected(accepted, limit, partial(careful.results, name), dtype, strict,
+                                   beyond[name] if name in beyond and beyond[name].shape == value.shape else None, edge)
         same = guarded is exact and not deviates
         exact, guarded = exact | wanted, guarded | other
         guarded = exact if same else guarded
@@ -292,7 +304,7 @@ def _result_types(c: Cascade) -> dict[str, np.dtype[Any] | None]:
 
 def _float_type(c: Cascade) -> np.dtype[Any]:
     """The working precision: the widest floating input."""
-    floats = [numpy_dtype(t.dtype) for t in c.tensors if numpy_dtype(t.dtype).kind == "f"]
+    floats = [computed_in(t.dtype) for t in c.tensors if is_float(t.dtype)]
     return np.result_type(*floats, np.float32) if floats else np.dtype("float64")
 
 
@@ -307,10 +319,30 @@ def _bounds(definition: _Definition) -> dict[str, Array]:
 
 
 def _rounded(exact: Array, guarded: Array, condition: Array, dtype: np.dtype[Any]) -> Array:
-    """c * eps * condition of one result. Booleans and integers have no tolerance."""
-    if dtype.kind != "f":
+    """c * eps * condition of one result, and half an ulp of a storage dtype. Booleans and integers: no tolerance."""
+    if not is_float(dtype):
         return np.zeros(exact.shape)
-    info = np.finfo(dtype)
+    info, stored = finfo(computed_in(dtype)), finfo(dtype)
     with np.errstate(all="ignore"):
         size = np.abs(np.where(np.isfinite(exact), exact, guarded))
-        return finite_only(C_EPS * info.eps * (condition + size) + info.tiny)
+        limit = C_EPS * info.eps * (condition + size) + info.tiny
+        if computed_in(dtype) != dtype:
+            limit = limit + (size + limit) * float(stored.eps) / 2 + float(stored.smallest_subnormal) / 2
+        return finite_only(limit)
+
+
+def _stored(values: tuple[Array, ...], limit: Array, dtype: np.dtype[Any]) -> tuple[tuple[Array, ...], Array | None]:
+    """Values as a storage dtype holds them: infinite where they surely overflow; and the elements where that is open.
+    """
+    if computed_in(dtype) == dtype:
+        return values, None
+    with np.errstate(all="ignore"):
+        low, high = (np.stack([np.isinf((np.abs(v) + d).astype(dtype)) & np.isfinite(v) for v in values])
+                     for d in (-limit, limit))
+        found = tuple(np.where(over, np.copysign(np.inf, v), v) for over, v in zip(low, values, strict=True))
+    return found, np.asarray((high & ~low).any(axis=0))
+
+
+def _wide(got: Array) -> Array:
+    """A result in a dtype that NumPy can compare with the definition."""
+    return got.astype(computed_in(got.dtype), copy=False)

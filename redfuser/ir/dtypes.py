@@ -1,32 +1,93 @@
-"""The dtype of an expression's value: what a stored intermediate result needs."""
+"""Dtypes: by name, as storage and as arithmetic; and that of an expression's value, for a stored intermediate result.
+
+A dtype says how numbers lie in memory. The narrow floating dtypes do no more than that: their numbers are computed
+with, accumulated and kept between kernels in the dtype of `computed_in`, and rounded once, where an output is stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
+from redfuser.errors import DTypeError
 from redfuser.ir.expr import Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple
 from redfuser.ir.monoids import INDEX
 from redfuser.ir.ops import OPS
 from redfuser.ir.traverse import walk
+
+DType = np.dtype[Any]
+
+STORAGE_ONLY = {"float16": "float32", "bfloat16": "float32"}
+"""Name of a dtype that only stores numbers -> that of the arithmetic on them."""
+
+EXTENSIONS = ("bfloat16",)
+"""Dtypes that NumPy itself does not have; the package ml_dtypes defines them."""
 
 _INTEGER_RESULT = ("idiv", "imod")
 distinct = walk
 _SAME_KIND = ("add", "sub", "mul", "max", "min", "neg", "abs", "sign", "floor", "ceil", "rint")
 
 
+def numpy_dtype(dtype: Any) -> DType:
+    """The NumPy dtype of a name (or of whatever else NumPy takes for one).
+
+    Raises
+    ------
+    DTypeError
+        for a dtype of ml_dtypes, when that is not installed.
+    TypeError
+        as NumPy, for what is no dtype.
+    """
+    if isinstance(dtype, str) and dtype in EXTENSIONS:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise DTypeError(f"{dtype} arrays need the package ml_dtypes: pip install ml-dtypes") from None
+        dtype = getattr(ml_dtypes, dtype)
+    found: DType = np.dtype(dtype)
+    return found
+
+
+def computed_in(dtype: Any) -> DType:
+    """The dtype of arithmetic on numbers of a dtype: itself, unless it only stores them."""
+    found = numpy_dtype(dtype)
+    return np.dtype(STORAGE_ONLY[found.name]) if found.name in STORAGE_ONLY else found
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether a dtype has floating-point numbers. NumPy calls the kind of dtypes that others define V, void."""
+    found = numpy_dtype(dtype)
+    return found.kind == "f" or found.name in STORAGE_ONLY
+
+
+def is_number(dtype: Any) -> bool:
+    """Whether a dtype has real numbers or truth values."""
+    return is_float(dtype) or numpy_dtype(dtype).kind in "biu"
+
+
+def finfo(dtype: Any) -> Any:
+    """`np.finfo`, also of dtypes that NumPy does not have."""
+    found = numpy_dtype(dtype)
+    if found.name not in EXTENSIONS:
+        return np.finfo(found)
+    import ml_dtypes
+
+    return ml_dtypes.finfo(found)  # type: ignore[no-untyped-call]
+
+
 def expr_dtype(e: Expr, known: Mapping[str, str]) -> str:
     """"bool", "int64", "float32" or "float64"; `known`: dtype of every tensor and definition that `e` reads.
 
-    Real values get the widest floating dtype that takes part, float64 when there is none (a quotient of integers).
+    Real values get the widest dtype of arithmetic that takes part, float64 when there is none (a quotient of integers).
     """
     kind = _kind(e, known)
     if kind != "float":
         return "bool" if kind == "bool" else "int64"
     named = [known[x.tensor if isinstance(x, Load) else x.name] for x in walk(e) if isinstance(x, (Load, Ref))]
     named += [x.dtype for x in walk(e) if isinstance(x, Cast)]
-    floats = [np.dtype(d) for d in named if np.dtype(d).kind == "f"]
+    floats = [computed_in(d) for d in named if is_float(d)]
     return str(np.result_type(*floats).name) if floats else "float64"
 
 
@@ -80,7 +141,7 @@ def _kind_of(e: Expr, parts: list[str], known: Mapping[str, str]) -> str:
 
 
 def _dtype_kind(dtype: str) -> str:
-    return {"b": "bool", "i": "int", "u": "int"}.get(np.dtype(dtype).kind, "float")
+    return {"b": "bool", "i": "int", "u": "int"}.get(numpy_dtype(dtype).kind, "float")
 
 
 def _widest(kinds: Iterable[str]) -> str:

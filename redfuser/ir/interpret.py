@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import ShapeError
+from redfuser.ir.dtypes import computed_in, is_float, numpy_dtype
 from redfuser.ir.expr import RANK, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple
 from redfuser.ir.monoids import PartsMonoid, find_parts
 from redfuser.ir.ops import MONOIDS, OPS
@@ -18,16 +19,6 @@ from redfuser.ir.traverse import refs, rewrite
 from redfuser.ir.views import as_results, viewed_sizes, with_products, with_views
 
 Arrays = Mapping[str, Any]
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a dtype name; `bfloat16` needs ml_dtypes."""
-    if name == "bfloat16":
-        import ml_dtypes
-
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
-    return np.dtype(name)
 
 
 def axis_sizes(tensors: Iterable[Tensor], arrays: Arrays, static: Mapping[str, int | None]) -> dict[str, int]:
@@ -60,7 +51,8 @@ class Evaluator:
     """Evaluates expressions with one array dimension per axis, in the order of `axes`.
 
     Arrays are aligned by inserting dimensions of size 1. With `dtype` given, every floating input is converted to it
-    first (float64 or longdouble for a reference); otherwise NumPy's own promotion applies.
+    first (float64 or longdouble for a reference); otherwise each is taken in the dtype it is computed in, and NumPy's
+    own promotion applies.
     """
 
     def __init__(
@@ -136,10 +128,7 @@ class Evaluator:
         if isinstance(e, Load):
             array = np.asarray(self.arrays[e.tensor])
             index = tuple(slice(None) if isinstance(a, str) else a for a in e.axes)
-            array = array[index]
-            if self.dtype is not None and array.dtype.kind not in "iub":
-                array = array.astype(self.dtype)
-            return self._aligned_any(array, tuple(a for a in e.axes if isinstance(a, str)))
+            return self._aligned_any(self.loaded(array[index]), tuple(a for a in e.axes if isinstance(a, str)))
         if isinstance(e, Ref):
             _, array = self.values[e.name]
             return self._aligned_any(array, e.axes)
@@ -148,12 +137,25 @@ class Evaluator:
         if isinstance(e, Size):
             return self.size(e.axis)
         if isinstance(e, Cast):
-            return np.asarray(self(e.body)).astype(numpy_dtype(e.dtype) if self.dtype is None else self.dtype)
+            return self._cast(e)
         if isinstance(e, Reduce):
             return self.reduce(e.monoid, e.axis, e.body)
         if isinstance(e, Part):
             return self._part(e)
         raise TypeError(f"{type(e).__name__} has no value at the term level")
+
+    def loaded(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Elements of an input as they are computed with."""
+        if not is_float(array.dtype):
+            return array
+        return array.astype(computed_in(array.dtype) if self.dtype is None else self.dtype, copy=False)
+
+    def _cast(self, e: Cast) -> np.ndarray[Any, Any]:
+        """A converted value; one that was rounded to a storage dtype is computed with further."""
+        value = np.asarray(self(e.body))
+        if self.dtype is not None:
+            return value.astype(self.dtype)
+        return value.astype(numpy_dtype(e.dtype)).astype(computed_in(e.dtype), copy=False)
 
     def _part(self, e: Part) -> np.ndarray[Any, Any]:
         """A part of a structured value; the places of a sorted list lie along an axis like any other."""
@@ -215,7 +217,9 @@ class Evaluator:
 
     def output(self, o: Out) -> np.ndarray[Any, Any]:
         """The value of an output, dimensions in the order of `o.axes`."""
-        return np.array(self.placed(self(o.expr), o.axes), dtype=numpy_dtype(o.dtype) if self.dtype is None else None)
+        value = self.placed(self(o.expr), o.axes)
+        with np.errstate(all="ignore"):
+            return np.array(value, dtype=numpy_dtype(o.dtype) if self.dtype is None else None)
 
 
 def at_place(e: Expr, place: int | str) -> Expr:

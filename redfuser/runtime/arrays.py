@@ -10,7 +10,7 @@ import numpy as np
 from redfuser.codegen.nodes import Buf
 from redfuser.errors import DTypeError, ShapeError
 from redfuser.ir import Const, Expr, Op, Size
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
 
 Array = np.ndarray[Any, Any]

@@ -14,6 +14,7 @@ from redfuser.derivation import FusedCascade, run_fused
 from redfuser.errors import ArgumentError, NoCompiler, SettingError
 from redfuser.ir import Cascade
 from redfuser.ir.contract import Expected, expected_results
+from redfuser.ir.dtypes import is_float
 from redfuser.ir.views import stream_length
 from redfuser.testing.inputs import KINDS
 from redfuser.testing.minimise import minimise
@@ -278,7 +279,7 @@ def _right_over_the_reals(subject: Subject, arrays: Arrays, way: Way, name: str,
     if way.level not in ("stream", "merge"):
         return False
     levels = subject.levels(arrays)
-    wide = {k: v.astype(np.longdouble) if v.dtype.kind == "f" else v for k, v in levels.tensors.items()}
+    wide = {k: v.astype(np.longdouble) if is_float(v.dtype) else v for k, v in levels.tensors.items()}
     expected = expected_results(levels.cascades, levels.tensors, strict=strict)[name]
     got = np.asarray(_run(subject, replace(levels, tensors=wide), arrays, way, np.longdouble)[name])
     plain = np.asarray(_run(subject, levels, arrays, way)[name])

@@ -9,6 +9,7 @@ or hypothesis.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from redfuser.ir import Axis, Cascade, Expr, Load, Out, Ref, Tensor, check_cascade, free_axes, walk
@@ -21,9 +22,14 @@ LONG_STAGES = 7
 """Most moves of a cascade, and of one in eight."""
 
 
-def draw_cascade(choose: Chooser, stages: int = STAGES, name: str = "random") -> Cascade:
+DTYPES = ("float64", "float32")
+"""Dtypes of the inputs and outputs of random cascades."""
+
+
+def draw_cascade(choose: Chooser, stages: int = STAGES, name: str = "random",
+                 dtypes: Sequence[str] = DTYPES) -> Cascade:
     """A cascade of 3 or more reductions over the axis n; every result and sometimes two arrays among its outs."""
-    s = Draft(choose, choose.choice(("float64", "float32")))
+    s = Draft(choose, choose.choice(dtypes))
     choose.choice(FIRST)(s)
     most = LONG_STAGES if stages >= STAGES and choose.choice(range(8)) == 0 else stages
     for _ in range(choose.choice(range(2, most + 1))):

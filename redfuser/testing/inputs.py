@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.ir import Tensor
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import is_float, numpy_dtype
 from redfuser.ir.term import base_axis
 
 Array = np.ndarray[Any, Any]
@@ -84,7 +84,7 @@ def draw_arrays(tensors: Sequence[Tensor], sizes: Mapping[str, int], kind: str, 
     streams
         the stream axes.
     """
-    carrying = [t.name for t in tensors if streams & set(t.axes) and numpy_dtype(t.dtype).kind == "f"]
+    carrying = [t.name for t in tensors if streams & set(t.axes) and is_float(t.dtype)]
     chosen = [str(rng.choice(carrying))] if carrying else []
     if kind in FINITE and rng.random() < 0.5:
         chosen = carrying

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from redfuser.ir.dtypes import is_float
 from redfuser.testing.subjects import Arrays, Subject
 
 BUDGET = 250
@@ -56,7 +57,7 @@ def _shorter(subject: Subject, arrays: Arrays) -> Iterator[Arrays]:
 
 def _simpler(subject: Subject, arrays: Arrays) -> Iterator[Arrays]:
     """The same input with whole arrays, then single elements, replaced by simpler numbers."""
-    floats = [n for n, a in arrays.items() if isinstance(a, np.ndarray) and a.dtype.kind == "f" and a.size]
+    floats = [n for n, a in arrays.items() if isinstance(a, np.ndarray) and is_float(a.dtype) and a.size]
     for name in floats:
         for value in SIMPLE[:2]:
             if np.array_equal(arrays[name], np.full_like(arrays[name], value)):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from redfuser.ir import Cascade, Tensor
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import is_float, numpy_dtype
 from redfuser.ir.term import base_axis
-from redfuser.testing.grammar import draw_cascade
+from redfuser.testing.grammar import DTYPES, draw_cascade
 
 T = TypeVar("T")
 Array = np.ndarray[Any, Any]
@@ -40,9 +40,15 @@ class _Drawn:
 
 
 @st.composite
-def cascades(draw: st.DrawFn, stages: int = 4) -> Cascade:
-    """Cascades of 3 to `stages` + 1 reductions; most have dependent stages and are FUSIBLE."""
-    return draw_cascade(_Drawn(draw), stages, "drawn")
+def cascades(draw: st.DrawFn, stages: int = 4, dtypes: Sequence[str] = DTYPES) -> Cascade:
+    """Cascades of 3 to `stages` + 1 reductions; most have dependent stages and are FUSIBLE.
+
+    Parameters
+    ----------
+    dtypes
+        floating dtypes, of which one is that of all inputs and outputs; "float16" and "bfloat16" may be among them.
+    """
+    return draw_cascade(_Drawn(draw), stages, "drawn", dtypes)
 
 
 @st.composite
@@ -66,6 +72,6 @@ def cascade_inputs(draw: st.DrawFn, cascade: Cascade, kinds: Sequence[str] = tup
 
 def _array(t: Tensor, sizes: dict[str, int], kind: str) -> st.SearchStrategy[Array]:
     shape, dtype = tuple(sizes[base_axis(a)] for a in t.axes), numpy_dtype(t.dtype)
-    if dtype.kind == "f":
+    if is_float(dtype):
         return hnp.arrays(np.float64, shape, elements=NUMBERS[kind]).map(lambda a: a.astype(dtype))
     return hnp.arrays(dtype, shape)

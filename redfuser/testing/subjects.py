@@ -22,7 +22,8 @@ from redfuser.frontend import Spec
 from redfuser.frontend.nested import is_structure
 from redfuser.frontend.structure import flatten
 from redfuser.ir import Cascade, Out, Part, Reduction, Ref, Tensor, find_parts, has_parts
-from redfuser.ir.interpret import axis_sizes, numpy_dtype
+from redfuser.ir.dtypes import STORAGE_ONLY, computed_in, is_float, numpy_dtype
+from redfuser.ir.interpret import axis_sizes
 from redfuser.ir.monoids import KEY
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import expanded, parts_of
@@ -191,7 +192,7 @@ def with_outs(c: Cascade) -> Cascade:
     """The cascade with an output for every result that no output shows as it is."""
     shown = {o.expr.name for o in c.outs if isinstance(o.expr, Ref)}
     shown |= {x.body.name for o in c.outs for x in (o.expr,) if isinstance(x, Part) and isinstance(x.body, Ref)}
-    floats = [numpy_dtype(t.dtype) for t in c.tensors if numpy_dtype(t.dtype).kind == "f"]
+    floats = [computed_in(t.dtype) for t in c.tensors if is_float(t.dtype)]
     dtype = np.result_type(*floats).name if floats else "float64"
     taken = {o.name for o in c.outs}
     extra = [o for r in c.reductions if r.name not in shown for o in outs_of(r, dtype) if o.name not in taken]
@@ -279,11 +280,13 @@ class FunctionSubject(Subject):
         return self._named(self.compiled[target](**arrays), arrays)
 
     def direct(self, arrays: Arrays) -> Arrays:
-        floats = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray) and a.dtype.kind == "f"}
+        floats = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray) and is_float(a.dtype)}
         wide = arrays | {n: a.astype(np.longdouble) for n, a in floats.items()}
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
-            return self._named(self.fn(**wide), arrays)
+            found = self._named(self.fn(**wide), arrays)
+            stored = {o.name: numpy_dtype(o.dtype) for o in self._lowered(arrays).term.outs if o.dtype in STORAGE_ONLY}
+            return {n: a.astype(stored[n]) if n in stored else a for n, a in found.items()}
 
     def cut(self, arrays: Arrays) -> list[tuple[str, Callable[[slice | list[int]], Arrays]]]:
         program = self._lowered(arrays).program

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.ir import OPS, Cascade, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple
+from redfuser.ir.dtypes import EXTENSIONS
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 MOST_PRINTED = 2000
@@ -86,4 +87,7 @@ def arrays_text(arrays: Mapping[str, Any]) -> str:
     def text(name: str, a: np.ndarray[Any, Any]) -> str:
         return array_text(a) if a.size <= MOST_PRINTED else f"found.counterexample.arrays[{name!r}]"
 
-    return "arrays = {" + "".join(f"\n    {n!r}: {text(n, np.asarray(a))}," for n, a in arrays.items()) + "\n}"
+    needed = sorted({np.asarray(a).dtype.name for a in arrays.values()} & set(EXTENSIONS))
+    head = f"import ml_dtypes  # defines {', '.join(needed)}\n" if needed else ""
+    lines = "".join(f"\n    {n!r}: {text(n, np.asarray(a))}," for n, a in arrays.items())
+    return f"{head}arrays = {{{lines}\n}}"

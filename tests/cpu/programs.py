@@ -16,7 +16,7 @@ from redfuser.codegen.check import check_kernel
 from redfuser.codegen.interpret import run_kernel
 from redfuser.codegen.nodes import At, Buf, For, Kernel, MatMul, Pack, Phase, Put, Red, Set, Stmt, Sweep
 from redfuser.ir import Const, Expr, Size, Var, op
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.runtime import CompiledKernel, compile_kernel, find_compiler
 from redfuser.runtime.arrays import length
 

@@ -81,13 +81,25 @@ def test_gradients_are_refused_unless_they_are_off():
 @pytest.mark.parametrize(("make", "message"), [
     (lambda t: t.to("meta"), r"argument 'x' of softmax is on the device meta; .* x\.cpu\(\)"),
     (lambda t: t.to_sparse(), r"argument 'x' of softmax has the layout torch.sparse_coo; pass x\.to_dense\(\)"),
-    (lambda t: t.bfloat16(), r"argument 'x' of softmax: dtype torch.bfloat16 is not supported; convert with x\.float"),
-    (lambda t: t.half(), r"argument 'x' of softmax: dtype torch.float16 is not supported; convert with x\.float"),
     (lambda t: t.to(torch.complex64), r"argument 'x' of softmax: dtype torch.complex64 .* x\.real and x\.imag"),
 ])
 def test_tensors_without_an_array_are_refused_by_name(make, message):
     with pytest.raises(TypeError, match=message):
         fused(make(torch.ones(3, 4)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_read_and_written_in_place(dtype):
+    pytest.importorskip("ml_dtypes")
+    t = torch.randn(4, 66).to(dtype)
+    for x in (t, t[:, ::2], t.T):
+        got = fused(x)
+        assert got.dtype == dtype
+        torch.testing.assert_close(got, torch.softmax(x.float(), -1).to(dtype))
+    out = torch.empty_like(t)
+    assert fused(t, out=out) is out
+    torch.testing.assert_close(out, fused(t))
+    assert rf.fuse(lambda x: x.sum())(t).dtype == dtype
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -204,16 +204,16 @@ def test_other_dtypes_follow_numpy_or_say_what_to_do(name, dtype):
     if name != "variance" and dtype == "bool":
         with pytest.raises(rf.errors.TraceError, match=r"np\.subtract has no meaning for bool, bool; convert"):
             fused(name)(x)
-    elif name != "variance" and dtype in ("uint8", "int8"):
-        with pytest.raises(rf.errors.TraceError, match=r"float16, which is not supported; .*astype\('float32'\)"):
-            fused(name)(x)
     else:
-        got, wanted = fused(name)(x), getattr(F, name)(x)
+        with np.errstate(all="ignore"):  # NumPy computes with bytes in float16
+            got, wanted = fused(name)(x), getattr(F, name)(x)
         assert got.dtype == wanted.dtype
+        if got.dtype == np.float16:  # and subtracts unsigned ones modulo 256
+            wanted = getattr(F, name)(x.astype(float)).astype(np.float16)
         np.testing.assert_allclose(got, wanted, rtol=1e-13)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "complex64", "longdouble", "datetime64[s]"])
+@pytest.mark.parametrize("dtype", ["complex64", "longdouble", "datetime64[s]"])
 def test_dtypes_without_kernels_are_refused_by_name(dtype):
     with pytest.raises(rf.errors.DTypeError, match="argument 'x' of softmax: dtype"):
         fused("softmax")(np.zeros((3, 5), dtype))

@@ -16,7 +16,7 @@ from redfuser.codegen.passes.prune import prune
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.extract import Options, Profile, plan
 from redfuser.ir import run_cascade
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
 
 Array = np.ndarray[Any, Any]
