@@ -55,7 +55,8 @@ class Level:
 
 def running(levels: Iterable[Level]) -> frozenset[str]:
     """Names that change while the loop over these levels runs."""
-    return frozenset(x.name for level in levels for x in (*level.accumulators, *level.dependencies))
+    names = ((*(a.name for a in level.accumulators), *(d.name for d in level.dependencies)) for level in levels)
+    return frozenset(n for own in names for n in own)
 
 
 def levels_of(flat: Flat, names: tuple[str, ...]) -> list[Level]:

@@ -102,7 +102,7 @@ class Merge:
                 in_place = name in self.vectors  # every element is read before it is written
                 old[name] = cells(name) if in_place else self.row.keep(out, a, name, side, cells(name))
         dependencies = self._running(a.name for a in own)
-        names = frozenset(x.name for x in (*own, *dependencies))
+        names = frozenset((*(a.name for a in own), *(d.name for d in dependencies)))
         before = replace(self.row.env, values=old, shifts={}, running=names)
         for d in dependencies:
             old[d.name] = self.row.dependency(out, d, f"_{side}", before)

@@ -150,8 +150,7 @@ class _Reachable:
             self.lengths.add(0)
         self._visit(correction)
         for x in parts:
-            final = isinstance(x, Ref) and not x.name.startswith(ACCUMULATOR)
-            if (isinstance(x, (Old, New)) or final) and x.name != COUNT:
+            if isinstance(x, (Old, New, Ref)) and x.name != COUNT and not x.name.startswith(ACCUMULATOR):
                 self._name(x.name)
 
 
