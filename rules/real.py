@@ -100,9 +100,10 @@ def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
         return apply
 
     return {
-        "add": lambda a, b: number(a + b, a, b), "sub": sub, "mul": lambda a, b: number(a * b, a, b), "div": div, "pow": power,
-        "max": max, "min": min, "neg": lambda a: -a, "abs": abs, "sign": mp.sign, "sqrt": sqrt,
-        "exp": bounded(mp.exp, LARGEST_EXPONENT), "exp2": bounded(lambda a: mp.mpf(2) ** a, LARGEST_EXPONENT),
+        "add": lambda a, b: number(a + b, a, b), "sub": sub, "mul": lambda a, b: number(a * b, a, b),
+        "div": div, "pow": power, "max": max, "min": min, "neg": lambda a: -a, "abs": abs, "sign": mp.sign,
+        "sqrt": sqrt, "exp": bounded(mp.exp, LARGEST_EXPONENT),
+        "exp2": bounded(lambda a: mp.mpf(2) ** a, LARGEST_EXPONENT),
         "expm1": bounded(mp.expm1, LARGEST_EXPONENT), "log": log, "log2": lambda a: log(a) / mp.log(2),
         "log1p": lambda a: log(1 + a), "tanh": bounded(mp.tanh, LARGEST_EXPONENT),
         "sin": bounded(mp.sin, LARGEST_ANGLE), "cos": bounded(mp.cos, LARGEST_ANGLE), "floor": mp.floor,
