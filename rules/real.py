@@ -62,20 +62,20 @@ LARGEST_ANGLE = 10**9
 
 @lru_cache(maxsize=32)
 def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
+    def number(found: Any, *args: Any) -> Any:
+        """What was found of some operands: a number, if they are."""
+        if found != found and all(a == a for a in args):
+            raise Undefined("no number")
+        return found
+
     def sub(a: Any, b: Any) -> Any:
         found = a - b
-        return a if mp.isnan(found) and a == b else found
-
-    def mul(a: Any, b: Any) -> Any:
-        found = a * b
-        if mp.isnan(found) and not mp.isnan(a) and not mp.isnan(b):
-            raise Undefined("0 times infinity")
-        return found
+        return a if found != found and a == b else found
 
     def div(a: Any, b: Any) -> Any:
         if b == 0:
             raise Undefined("division by 0")
-        return a / b
+        return number(a / b, a, b)
 
     def log(a: Any) -> Any:
         if a <= 0:
@@ -90,20 +90,21 @@ def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
     def power(a: Any, b: Any) -> Any:
         if (a == 0 and b < 0) or (a < 0 and not mp.isint(b)):
             raise Undefined("power")
-        return a**b
+        return number(a**b, a, b)
 
     def bounded(f: Callable[[Any], Any], most: int) -> Callable[[Any], Any]:
         def apply(a: Any) -> Any:
             if abs(a) > most and not mp.isinf(a):
                 raise Undefined("argument too large")
-            return f(a)
+            return number(f(a), a)
 
         return apply
 
     return {
-        "add": lambda a, b: a + b, "sub": sub, "mul": mul, "div": div, "pow": power,
-        "max": max, "min": min, "neg": lambda a: -a, "abs": abs, "sign": mp.sign, "sqrt": sqrt,
-        "exp": bounded(mp.exp, LARGEST_EXPONENT), "exp2": bounded(lambda a: mp.mpf(2) ** a, LARGEST_EXPONENT),
+        "add": lambda a, b: number(a + b, a, b), "sub": sub, "mul": lambda a, b: number(a * b, a, b),
+        "div": div, "pow": power, "max": max, "min": min, "neg": lambda a: -a, "abs": abs, "sign": mp.sign,
+        "sqrt": sqrt, "exp": bounded(mp.exp, LARGEST_EXPONENT),
+        "exp2": bounded(lambda a: mp.mpf(2) ** a, LARGEST_EXPONENT),
         "expm1": bounded(mp.expm1, LARGEST_EXPONENT), "log": log, "log2": lambda a: log(a) / mp.log(2),
         "log1p": lambda a: log(1 + a), "tanh": bounded(mp.tanh, LARGEST_EXPONENT),
         "sin": bounded(mp.sin, LARGEST_ANGLE), "cos": bounded(mp.cos, LARGEST_ANGLE), "floor": mp.floor,
@@ -116,9 +117,17 @@ def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
 
 
 @lru_cache(maxsize=64)
-def real_operations(mp: Any, rounding: bool) -> Mapping[str, Callable[..., Any]]:
-    """Operation -> its function of the numbers of a context; without `rounding`, rint is the identity."""
-    return _scalar_ops(mp) if rounding else {**_scalar_ops(mp), "rint": lambda a: a}
+def real_operations(mp: Any, rounding: bool, ieee: bool = True) -> Mapping[str, Callable[..., Any]]:
+    """Operation -> its function of the numbers of a context; without `rounding`, rint is the identity.
+
+    `ieee`: for those that replace what is undefined: the sum of opposite infinities, alone of what they keep, is NaN.
+    """
+    found = dict(_scalar_ops(mp))
+    if not rounding:
+        found["rint"] = lambda a: a
+    if ieee:
+        found["add"] = lambda a, b: a + b
+    return found
 
 
 class RealEvaluator:
@@ -142,7 +151,7 @@ class RealEvaluator:
 
     def operations(self, rounding: bool) -> Mapping[str, Callable[..., Any]]:
         """Operation -> its function of numbers."""
-        return real_operations(self.mp, rounding)
+        return real_operations(self.mp, rounding, ieee=False)
 
     def __call__(self, e: Expr) -> Value:
         value = self.memo.get(e)
@@ -228,14 +237,18 @@ class RealEvaluator:
             return self.reduce_parts(parts, [self.elements(a) for a in args])
         items = self.elements(value)
         if monoid == "sum":
-            return self.mp.fsum(items)
+            return self._number("add", self.mp.fsum(items), items)
         if monoid == "prod":
-            return self.mp.fprod(items)
+            return self._number("mul", self.mp.fprod(items), items)
         if monoid == PIVOT:
             return min(filter(self.mp.isfinite, items), key=abs, default=self.mp.inf)
         if monoid in ("any", "all"):
             return any(items) if monoid == "any" else all(items)
         return max(items) if monoid == "max" else min(items)
+
+    def _number(self, fn: str, found: Any, items: tuple[Any, ...]) -> Any:
+        """What was found of all items at once; where that is no number, what one after the other gives."""
+        return found if found == found else reduce(self.ops[fn], items)
 
     def reduce_parts(self, monoid: PartsMonoid, elements: Sequence[tuple[Any, ...]]) -> Parts:
         """The reduction by a monoid with several parts; positions count from `start`."""
@@ -287,13 +300,13 @@ class Elements:
 
 
 def difference(a: Value, b: Value) -> Any:
-    """Largest |a - b| relative to 1 + |a| + |b|, over the elements."""
+    """Largest |a - b| relative to 1 + |a| + |b|, over the elements. NaN agrees with NaN."""
     mp = context()
     worst = mp.mpf(0)
     if isinstance(a, Parts):
         return max(difference(a.parts[p], b.parts[p]) for p in a.parts)
     for x, y in zip(*_paired(a, b), strict=True):
-        if x == y:
+        if x == y or (x != x and y != y):
             continue
         gap = abs(x - y) / (1 + abs(x) + abs(y))
         worst = mp.inf if mp.isnan(gap) else max(worst, gap)

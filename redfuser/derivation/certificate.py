@@ -81,34 +81,46 @@ def certify(fused: FusedCascade, *, rounding: bool = True, seed: int = SEED) -> 
     rounding
         False: casts and rint count as the identity (for derivations that were allowed to move roundings).
     """
-    streams = "random streams and at hard ones" if rounding else "random streams, with roundings left out,"
-    method = f"identities at {TRIALS} {streams} in {DIGITS}-digit arithmetic, merged in two orders"
     form = Skeletal(fused)
-    rng = random.Random(f"{seed}:{fused.cascade.name}")
+    rng = random.Random(seed)
     steering = Steering(form.skeleton)
-    done = 0
+    done = hard = 0
+
+    def refuted(name: str, problem: str) -> Certificate:
+        return _refuted(fused, _method(done, hard, rounding), name, problem)
+
     with precision(DIGITS):
         for trial in range(MOST_TRIALS):
             segments = SEGMENTS[trial * len(SEGMENTS) // MOST_TRIALS]
             sampler = Sampler(form.skeleton, rng, trial < TRIALS or trial % 2 == 0, signs=SIGNS[trial % len(SIGNS)])
             decided, name, problem = _tried(form, sampler, segments, rounding, steering if trial % 3 else None)
-            if problem:
-                return _refuted(fused, method, name, problem)
             done += decided
+            if problem:
+                return refuted(name, problem)
             if done == TRIALS:
                 break
         if _has_domains(fused):
             _, name, problem = _tried(form, Negative(form.skeleton, rng, False), SEGMENTS[0], rounding, None)
             if problem:
-                return _refuted(fused, method, name, problem)
+                return refuted(name, problem)
         if rounding and has_conditions(fused):
-            name, problem = _hard_trial(HardForm(fused), SEGMENTS[0], rng)
+            hard, name, problem = _hard_trial(HardForm(fused), SEGMENTS[0], rng)
             if problem:
-                return _refuted(fused, method, name, problem)
+                return refuted(name, problem)
+    method = _method(done, hard, rounding)
     if done < TRIALS:
         nothing = "no stream was found that meets all assumptions and on which every expression is defined"
         return Certificate(False, method, (nothing,), fused=fused)
     return Certificate(True, method, _steps(fused), fused=fused)
+
+
+def _method(done: int, hard: int, rounding: bool) -> str:
+    """How it was checked: on so many random streams and so many hard ones, those that decided something."""
+    streams = f"{done} random {'stream' if done == 1 else 'streams'}"
+    if hard:
+        streams += f" and {hard} hard {'one' if hard == 1 else 'ones'}"
+    left_out = "" if rounding else ", with roundings left out,"
+    return f"identities at {streams}{left_out} in {DIGITS}-digit arithmetic, merged in two orders"
 
 
 def _refuted(fused: FusedCascade, method: str, name: str, problem: str) -> Certificate:
@@ -243,27 +255,36 @@ def _merged(form: Skeletal, members: list[Accumulator], stream: Stream, segments
     yield reduce(lambda state, part: form.merge(members, [state], stream, final, rounding, part), parts[1:], states[0])
 
 
-def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -> tuple[str, str]:
-    """Streams that are hard for conditions. Returns the result that is wrong and how, twice "" when none is."""
+def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -> tuple[int, str, str]:
+    """Streams that are hard for conditions. Returns how many decided something, the result that is wrong and how, twice
+    "" when none is."""
     try:
         streams = list(hard_streams(Sampler(form.skeleton, rng), segments, rng))
     except Undefined:  # none meets the assumptions
-        return "", ""
+        return 0, "", ""
+    decided = 0
     for what, stream in streams:
         try:
             name, problem = _compared(form, stream, segments, f"with {what}")
-        except Undefined:  # an operation of which floating point says nothing either
+        except Undefined:  # it breaks an assumption, or floating point says nothing of an operation either
             continue
+        decided += 1
         if problem:
-            return name, problem
-    return "", ""
+            return decided, name, problem
+    return decided, "", ""
 
 
 def _compared(form: HardForm, stream: Stream, segments: tuple[int, ...], where: str) -> tuple[str, str]:
-    """The results of a stream in parts, followed like floating point, beside the definition's."""
+    """The results of a stream in parts, followed like floating point, beside the definition's.
+
+    Raises
+    ------
+    Undefined
+        when nothing can be said.
+    """
     expected = _by_definition(form.skeleton, stream)
     if not form.skeleton.domain.admits(stream.lookup(expected), stream.length):
-        return "", ""
+        raise Undefined("the stream does not meet the assumptions")
     form.final = frozenset()
     final: dict[str, Any] = {}
     for members in form.passes:

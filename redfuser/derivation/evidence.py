@@ -5,47 +5,48 @@ number of terms, where the d_j are results of streams that contain every x_i (so
 nonnegative, ...). For the other monoids it is observability: the rank of the derivatives by the elements of a prefix,
 over its continuations. See `redfuser.derivation.observe`.
 
-A table of finite size cannot tell rank 25, as of (x - a)^4 (y - b)^4, from none: a body that is visibly a finite sum of
-products is never held for infinite. Where the elements are tied to each other (two units that read one input), nothing
-is claimed.
+A table of finite size cannot tell rank 25, as of (x - a)^4 (y - b)^4, from none: a body that visibly has a finite state
+(`redfuser.derivation.finite`) is never held for infinite. Where the elements are tied to each other (two units that
+read one input), nothing is claimed.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from redfuser.derivation.finite import is_finite_extreme, is_finite_sum
 from redfuser.derivation.observe import DIGITS, Question, dimension
 from redfuser.derivation.sensitivity import DIFFERENTIABLE
-from redfuser.derivation.skeleton import Skeleton, Stage, reads_state
+from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.ir import (
     Cascade,
-    Const,
     Expr,
     Load,
-    Op,
     Reduce,
     Ref,
     find_parts,
-    free_axes,
     names_read,
     rename_axes,
     rewrite,
     walk,
 )
-from redfuser.rules.language import STREAM
 from redfuser.rules.real import Undefined, precision
 
-SIZES = (8, 12)
-"""Lengths of prefixes: more than the accumulators of any moment with a binomial rule."""
+SIZES = (8, 12, 20)
+"""Lengths of prefixes: more than the accumulators of any moment with a binomial rule, ..."""
+FULL = (8, 12, 16)
+"""... and the ranks that count as growing. A state of fewer than 16 numbers is never held for infinite. Of 20 elements
+not all need be told apart: few random results fall between two neighbours."""
 
 
 @dataclass(frozen=True)
 class Ranks:
     """Rank found for each length of prefix; a length is only tried when the rank was full at those before.
 
-    finite  the body is a finite sum of products, whatever the table says
+    finite  the body has a finite state, whatever the table says
     kind    what was measured
     """
 
@@ -55,8 +56,8 @@ class Ranks:
 
     @property
     def growing(self) -> bool:
-        """The rank is the length of the prefix each time: no finite number of accumulators in sight."""
-        return not self.finite and self.found == SIZES
+        """The rank grows with the length of the prefix: no finite number of accumulators in sight."""
+        return not self.finite and self.open
 
     @property
     def highest(self) -> int:
@@ -66,10 +67,11 @@ class Ranks:
     @property
     def open(self) -> bool:
         """Whether the rank may be higher than what was found."""
-        return self.found == SIZES
+        return len(self.found) == len(FULL) and self.found[-1] >= FULL[-1]
 
     def __str__(self) -> str:
-        return f"{self.kind} " + " and ".join(f"{r} of {k}" for r, k in zip(self.found, SIZES, strict=False))
+        *first, last = (f"{r} of {k}" for r, k in zip(self.found, SIZES, strict=False))
+        return f"{self.kind} " + " and ".join([", ".join(first), last] if first else [last])
 
 
 def growth(cascade: Cascade, stage: str, final: Iterable[str] = (), *, positive: bool = False) -> Ranks | None:
@@ -94,14 +96,22 @@ def _growth(cascade: Cascade, name: str, final: frozenset[str], positive: bool) 
     found: list[int] = []
     try:
         with precision(DIGITS):
-            for size in SIZES:
+            for size, full in zip(SIZES, FULL, strict=True):
                 found.append(dimension(question, size))
-                if found[-1] < size:
+                if found[-1] < full:
                     break
     except Undefined:
         return None
     kind = "separation rank" if is_sum else "observability rank"
-    return Ranks(tuple(found), is_sum and is_finite_sum(stage.body), kind)
+    return Ranks(tuple(found), is_finite(stage), kind)
+
+
+def is_finite(stage: Stage) -> bool:
+    """Whether a stage visibly has a finite state."""
+    monoid = _asked(stage.monoid)
+    if monoid == "sum":
+        return is_finite_sum(stage.body)
+    return monoid in ("max", "min") and is_finite_extreme(stage.body, monoid == "max")
 
 
 def _asked(monoid: str) -> str:
@@ -116,9 +126,21 @@ def read_by(skeleton: Skeleton, stage: Stage) -> frozenset[str]:
     return names_read([bodies[stage.name]], bodies) & bodies.keys()
 
 
-@lru_cache(maxsize=64)
+_local = threading.local()
+
+
 def free_skeleton(cascade: Cascade) -> Skeleton | None:
-    """The cascade over units that can take any values independently of each other; None when they cannot."""
+    """The cascade over units that can take any values independently of each other; None when they cannot.
+
+    Every thread has its own: a skeleton remembers what it was asked.
+    """
+    if not hasattr(_local, "skeletons"):
+        _local.skeletons = lru_cache(maxsize=64)(_free_skeleton)
+    found: Skeleton | None = _local.skeletons(cascade)
+    return found
+
+
+def _free_skeleton(cascade: Cascade) -> Skeleton | None:
     plain = {p.name: p for p in cascade.producers if not any(isinstance(x, Reduce) for x in walk(p.expr))}
 
     def inline(e: Expr) -> Expr | None:
@@ -152,31 +174,3 @@ def _inputs(skeleton: Skeleton, e: Expr) -> set[str]:
         elif isinstance(x, Ref) and x.name in skeleton.producers:
             found |= _inputs(skeleton, skeleton.producers[x.name].expr)
     return found
-
-
-def is_finite_sum(e: Expr) -> bool:
-    """Whether an expression is visibly a finite sum of products G(x) H(d)."""
-    if _is_one_sided(e):
-        return True
-    if not isinstance(e, Op):
-        return False
-    if e.fn in ("add", "sub", "mul", "neg"):
-        return all(map(is_finite_sum, e.args))
-    if e.fn == "div":
-        return is_finite_sum(e.args[0]) and _is_one_sided(e.args[1])
-    if e.fn == "select":
-        return _is_one_sided(e.args[0]) and all(map(is_finite_sum, e.args[1:]))
-    if e.fn == "pow":
-        power = e.args[1]
-        return (isinstance(power, Const) and isinstance(power.value, int) and power.value >= 0
-                and is_finite_sum(e.args[0]))
-    return e.fn in ("exp", "exp2", "sin", "cos") and _is_additive(e.args[0])
-
-
-def _is_additive(e: Expr) -> bool:
-    """Whether an expression is a sum of terms that each depend on the stream or on results, not on both."""
-    return _is_one_sided(e) or (isinstance(e, Op) and e.fn in ("add", "sub", "neg") and all(map(_is_additive, e.args)))
-
-
-def _is_one_sided(e: Expr) -> bool:
-    return STREAM not in free_axes(e) or not reads_state(e)

@@ -15,7 +15,6 @@ high precision: that rank is the finding. So continuations are met that fall bet
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,22 +28,24 @@ from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.ir import Load, walk
 from redfuser.rules.real import RealEvaluator, Undefined, context
 
-DIGITS = 100
-NEGLIGIBLE = 1e-40
+DIGITS = 160
+NEGLIGIBLE = 1e-70
 """What is left of a row, relative to its largest entry, counts as 0 below this, ..."""
-VANISHED = 1e-70
+VANISHED = 1e-120
 """... a whole row below this, being nothing but rounding errors, ..."""
 ROUGHLY = 9
 """Digits to which the rows of different continuations should differ."""
 NOISE = 1e-10
 """... and in float64 what is left of a row below this."""
-EXTRA_ELEMENTS = (1, 2, 3, 5, 8, 24)
+EXTRA_ELEMENTS = (1, 2, 3, 5, 8)
+MOST_EXTRA = 3
+"""Times the elements of the prefix: only many can move the results far from those of the prefix alone."""
 EXTRA_KNOWN = 12
 """Further elements where the length of the stream is known, as it is after a first pass."""
 NARROWEST, WIDEST = 0.05, 20.0
 """Standard deviations of the further elements of a stream: the results must move across the whole range of the prefix,
 and also by little where its elements are dense."""
-CONTINUATIONS = 120
+CONTINUATIONS = 240
 """Random ones of each length, and as many on the way between two of them."""
 PREFIXES = 64
 """Random prefixes of which the one with the most distinct elements is taken."""
@@ -119,7 +120,7 @@ class Prefix:
     def __init__(self, question: Question, layout: Layout, size: int) -> None:
         self.question = question
         self.size = size
-        self.rng = np.random.default_rng(zlib.crc32(f"{question.stage.name}:{size}".encode()))
+        self.rng = np.random.default_rng(size)
         self.sampler = BatchSampler(question.skeleton, self.rng, layout.signed, layout.center)
         self.elements = self._elements(layout)
         units, domain = question.skeleton.units, self.sampler.domain
@@ -147,7 +148,7 @@ class Prefix:
             self.fixed = {k: float(np.asarray(values[k]).item()) for k in values if k in question.final}
         self.streams: list[tuple[Streams, int]] = []
         found = []
-        for extra in (EXTRA_KNOWN,) * 3 if question.final else EXTRA_ELEMENTS:
+        for extra in (EXTRA_KNOWN,) * 3 if question.final else (*EXTRA_ELEMENTS, MOST_EXTRA * size):
             streams = self._joined(extra)
             rows = self._rows(streams)
             keep = np.isfinite(rows).all(axis=1) & (rows != 0).any(axis=1)
@@ -240,7 +241,8 @@ class Prefix:
         values = batch.results(self.earlier, streams, self.fixed)
         body, *rest = (BatchEvaluator(x, values).elements(self.question.stage.body)[:, : self.size] * 1.0
                        for x in self._beside(streams))
-        return np.asarray(body - rest[0] if rest else body)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(body - rest[0] if rest else body)
 
     def _beside(self, streams: Streams) -> list[Streams]:
         """The streams, and where the body reads positions the same with other elements at those of the prefix."""

@@ -11,7 +11,7 @@ from functools import cache
 
 from redfuser.derivation.accumulate import Model, mentioned
 from redfuser.derivation.correct import QUICK, ROOM, Refusal, Sweep, find_corrections, nothing_to_correct
-from redfuser.derivation.evidence import Ranks, growth, is_finite_sum
+from redfuser.derivation.evidence import Ranks, growth, is_finite
 from redfuser.derivation.fusion import COUNT
 from redfuser.derivation.reconsider import is_expandable, reconsider
 from redfuser.derivation.search import NotReached, Replay, Search
@@ -149,7 +149,7 @@ def _try(search: Search, model: Model, sweep: Sweep, stage: Stage,
         return growth(model.skeleton.cascade, stage.name, final)
 
     def hopeless() -> bool:
-        if is_finite_sum(stage.body):
+        if is_finite(stage):
             return False
         found = ranks()
         return found is not None and found.growing

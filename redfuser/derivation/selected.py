@@ -88,30 +88,37 @@ class _Marking:
         has no value then, as x/x of an infinite x, need not be the one that was kept."""
         if isinstance(e.body if isinstance(e, Part) else e, Ref):
             return e
-        moved = [d for d in dict.fromkeys(self._scales(self._written_out(stage.body), set())) if self._is_of_row(d)]
         sound: list[Expr] = []
-        for d in moved:
+        for d, shown in dict.fromkeys(self._scales(self._written_out(stage.body), True, set())):
+            if not self._is_of_row(d):
+                continue
             value = self._final(d)
-            sound.append(_is_finite(value))
-            if not isinstance(d, Ref):
-                read = [_is_finite(self.plain[n]) for n in sorted(refs(d)) if n in self.stages]
-                sound.append(_either(op("ne", value, 0), reduce(_both, read)))
+            if isinstance(d, Ref):
+                sound.append(_is_finite(value))
+                continue
+            read = reduce(_both, [_is_finite(self.plain[n]) for n in sorted(refs(d)) if n in self.stages])
+            sound.append(_is_finite(value) if shown else _either(_is_finite(value), read))
+            sound.append(_either(op("ne", value, 0), read))
         if not sound:
             return e
         wrong = op("and", op("not", reduce(_both, dict.fromkeys(sound))), _is_finite(e))
         return select(wrong, Const(math.nan), e)
 
-    def _scales(self, e: Expr, seen: set[Expr]) -> Iterator[Expr]:
+    def _scales(self, e: Expr, shown: bool, seen: set[tuple[Expr, bool]]) -> Iterator[tuple[Expr, bool]]:
         """The largest expressions free of the stream that read results, but for those that are added (what is infinite
-        shows in the sum) and those that only some elements read. `seen`: where they were looked for."""
-        if e in seen:
+        shows in the sum), those that only some elements read, and results that bound an element; and whether an
+        infinite one leaves no element finite: a minimum passes over it. `seen`: where they were looked for."""
+        if (e, shown) in seen:
             return
-        seen.add(e)
-        for x in children(e)[:1] if isinstance(e, Op) and e.fn == "select" else children(e):
+        seen.add((e, shown))
+        fn = e.fn if isinstance(e, Op) else ""
+        bounds = fn in ("max", "min")
+        for i, x in enumerate(children(e)[:1] if fn == "select" else children(e)):
+            shows = shown and (fn in _SHOWING or (fn == "div" and i == 0))
             if self.axis in free_axes(x):
-                yield from self._scales(x, seen)
-            elif self._mentions(x) and not (isinstance(e, Op) and e.fn in ("add", "sub")):
-                yield x
+                yield from self._scales(x, shows, seen)
+            elif self._mentions(x) and fn not in ("add", "sub") and not (bounds and isinstance(x, Ref)):
+                yield x, shows
 
     def _marked(self, stage: Reduction, e: Expr) -> Expr:
         read: dict[Expr, list[Expr]] = {}
@@ -261,6 +268,8 @@ class _Marking:
         return name
 
 
+_SHOWING = frozenset({"add", "sub", "mul", "neg", "abs", "sqrt"})
+"""Operations that are not finite where an operand is infinite."""
 _PLAIN = frozenset({"sum", "prod", *NOTHING})
 
 

@@ -10,7 +10,6 @@ derivatives until it is visibly another, then corrected by Newton's method. Eith
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -127,7 +126,7 @@ class _Hunt:
         self.stages = skeleton.stages[: skeleton.stages.index(stage) + 1]
         self.stage = stage
         self.final = [s.name for s in self.stages[:-1] if s.name in final]
-        self.rng = np.random.default_rng(zlib.crc32(stage.name.encode()))
+        self.rng = np.random.default_rng(len(self.stages))
         self.ordered = any(isinstance(e, Idx) for e in skeleton.units.values())
 
     # ---- among short decimals

@@ -92,7 +92,7 @@ def test_refusal_names_stage_reason_and_evidence():
     (stage,) = d.stages
     assert stage.name == "D"
     assert "S" in stage.reason
-    assert "8 of 8 and 12 of 12" in stage.evidence
+    assert "8 of 8, 12 of 12 and 20 of 20" in stage.evidence
     assert d.fused.passes[1] == ("D",)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from derive_examples import X, Y, cascade, derived, reduction, row
 from redfuser.derivation import certify, derive_cascade
 from redfuser.derivation.fusion import check_fusion_node
 from redfuser.errors import CheckError
-from redfuser.ir import Const, New, Old, Op, Ref, rewrite, select
+from redfuser.ir import Const, New, Old, Op, Ref, op, rewrite, select
 
 CORRECTED = [(name, a) for name in ("softmax", "attention", "variance", "layernorm_dot", "entropy", "weighted_variance",
                                     "third_moment", "pearson", "largest_deviation", "phase", "distance_to_max")
@@ -64,19 +65,39 @@ def test_variance_is_proved_modulo_its_invariant():
 
 
 def test_an_undecided_proof_is_no_certificate():
-    """A right correction written so that it is not linear in the accumulators."""
+    """Right corrections written so that they are not linear in the accumulators are decided, a wrong one is not."""
     fused = derived("softmax").fused
     odd = with_correction(fused, "l", fused.correction("l") * (Old("l") / Old("l")) ** 2)
     checked = certify(odd)
     assert checked.valid
-    proved = checked.prove()
-    assert proved.valid or "undecided" in proved.steps[-1]
+    assert checked.prove().valid
     unproved = with_correction(fused, "l", fused.correction("l") + Old("l") * Old("l") * Const(0))
     assert certify(unproved).prove().valid
     wrong = with_correction(fused, "l", Old("l"))
     forced = replace(certify(fused), fused=wrong)
     assert not forced.prove().valid
     assert any("undecided" in s for s in forced.prove().steps)
+
+
+def test_the_method_names_the_streams_that_decided():
+    mean = reduction("a", "sum", X)
+    for stages, words in (([mean], "4 random streams in 50"),
+                          ([mean, reduction("s", "sum", X / row("a"))], "4 random streams and 5 hard ones in 50")):
+        assert words in derive_cascade(cascade("c", stages, "x")).certificate.method
+    bounds = (op("gt", X, 1), op("lt", X, 1.5))  # no stream of zeros, nor one of small integers
+    bounded = replace(cascade("c", [mean, reduction("s", "sum", X / row("a"))], "x"), assumptions=bounds)
+    assert "4 random streams in 50" in derive_cascade(bounded).certificate.method
+
+
+def test_a_certificate_does_not_depend_on_names(monkeypatch):
+    drawn = []
+    module = sys.modules["redfuser.derivation.certificate"]
+    honest = module.random.Random
+    monkeypatch.setattr(module.random, "Random", lambda seed: drawn.append(seed) or honest(seed))
+    fused = derived("softmax").fused
+    for name in ("softmax", "other"):
+        assert certify(replace(fused, cascade=replace(fused.cascade, name=name)))
+    assert drawn == [0, 0]
 
 
 def test_a_refuted_certificate_is_not_proved():
