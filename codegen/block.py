@@ -351,18 +351,12 @@ class Row:
         return rewrite(e, leaf)
 
     def _moved(self, corrections: list[Expr], later: Expr) -> Expr:
-        """Corrections that hang on extrema only are skipped while those stand still; others only on the first block.
-
-        An extremum that was still at its identity has seen nothing of weight: there is nothing to move.
-        """
+        """Corrections that hang on extrema only are skipped while those stand still; others only on the first block."""
         news = {x.name for e in corrections for x in walk(e) if isinstance(x, New)}
         watched = [a for a in self.space.flat.accumulators if a.name in news and a.monoid in SHIFTS]
         if not news or len(watched) < len(news):
             return later
         changes = [op("ne", self.env.values[a.name], self.env.old[a.name]) for a in watched]
-        if len(watched) == 1:
-            alive = op("ne", self.env.old[watched[0].name], identity(watched[0].monoid))
-            return op("and", changes[0], alive)
         moved = changes[0]
         for change in changes[1:]:
             moved = op("or", moved, change)

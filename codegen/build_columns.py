@@ -48,7 +48,6 @@ from redfuser.ir import (
     Const,
     Expr,
     Let,
-    New,
     Old,
     Out,
     find_parts,
@@ -299,19 +298,10 @@ class _ColumnPhase:
         for a, e in todo:
             parts = corrected_parts(a, e, self.lower) if has_parts(a.monoid) else [self.lower(e)]
             pairs = zip(self.parts(a), parts, strict=True)
-            inner += self.over(*((moved[n], self._where_alive(e, x, self.cells[n])) for (n, _), x in pairs))
+            inner += self.over(*((moved[n], x) for (n, _), x in pairs))
         if inner:
             out.append(If(later, tuple(inner)))
         return dict(moved)
-
-    def _where_alive(self, e: Expr, corrected: Expr, unmoved: At) -> Expr:
-        """A column whose only extremum has seen nothing of weight yet has nothing to move."""
-        news = {x.name for x in walk(e) if isinstance(x, New)}
-        extrema = [a for a in self.flat.accumulators if a.name in news and a.monoid in SHIFTS]
-        if len(news) != 1 or len(extrema) != 1:
-            return corrected
-        old = self.env.old[extrema[0].name]
-        return select(op("eq", old, identity(extrema[0].monoid)), unmoved, corrected)
 
     def _old_dependencies(self, out: list[Stmt], corrections: list[Expr]) -> None:
         wanted = {x.name for e in corrections for x in walk(e) if isinstance(x, Old)}

@@ -2,8 +2,8 @@
 
 Two guards of running values are applied here, both only where the value may still be that of an empty or dead prefix,
 never to results of earlier passes, which are final:
-a max (min) that is subtracted reads 0 while it is -inf (+inf), so that exp(-inf - max) is 0 and not NaN; a quotient
-by a running value that is 0 reads 0.
+a max (min) reads 0 while it is -inf (+inf), so that exp(-inf - max) is 0 and not NaN; a quotient by a running value
+that is 0 reads 0. Where the block is the whole stream, a max that is subtracted reads 0 all the same.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from redfuser.codegen.kinds import BOOL, INT, REAL, as_number, as_truth, kind_of
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf
 from redfuser.codegen.parts import at_place, part_name
+from redfuser.derivation.dead import alive
+from redfuser.derivation.fusion import NOTHING
 from redfuser.errors import CheckError
 from redfuser.extract import Plan
 from redfuser.extract.flatten import Flat
@@ -144,8 +146,7 @@ class _Lowering:
         if isinstance(e, Size):
             return self.space.size(e.axis)
         if isinstance(e, (Ref, New)):
-            table = self.env.shifts if shift and e.name in self.env.shifts else self.env.values
-            return self._named(table, e.name)
+            return self._newest(e.name, shift)
         if isinstance(e, Old):
             return self._named(self.env.old, e.name)
         if isinstance(e, Part):
@@ -167,6 +168,14 @@ class _Lowering:
         if name not in table:
             raise CheckError(f"{self.space.flat.name}: {name} has no value here")
         return table[name]
+
+    def _newest(self, name: str, shift: bool) -> Expr:
+        runs = name in self.env.running
+        if (shift or runs) and name in self.env.shifts:
+            return self.env.shifts[name]
+        value = self._named(self.env.values, name)
+        a = self.space.flat.accumulator(name) if runs else None
+        return value if a is None or a.monoid not in NOTHING else alive(value, a.monoid)
 
     def _part(self, e: Part) -> Expr:
         """A part of a state; of a list, the one at a place.

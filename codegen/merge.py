@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from redfuser.codegen.block import Row
-from redfuser.codegen.levels import SHIFTS, Level, identity, running
+from redfuser.codegen.levels import Level, running
 from redfuser.codegen.nodes import At, Put, Set, Stmt, Sweep
 from redfuser.codegen.parts import (
     PLACE,
@@ -22,7 +22,7 @@ from redfuser.codegen.parts import (
 )
 from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.flatten import Flat
-from redfuser.ir import MONOIDS, RANK, Const, Expr, Let, New, find_parts, op, refs, select, walk
+from redfuser.ir import MONOIDS, RANK, Const, Expr, Let, find_parts, op, refs
 
 
 class Merge:
@@ -123,17 +123,4 @@ class Merge:
         e = self.flat.correction(a.name)
         if e is None:
             return old[a.name]
-        value = self.row.lower(e, replace(self.row.env, old=old))
-        extrema = self._only_extrema(e)
-        if not extrema:
-            return value
-        dead = op("eq", old[extrema[0].name], identity(extrema[0].monoid))
-        for x in extrema[1:]:
-            dead = op("and", dead, op("eq", old[x.name], identity(x.monoid)))
-        return select(dead, old[a.name], value)
-
-    def _only_extrema(self, e: Expr) -> list[Accumulator]:
-        """The extrema a correction hangs on, none when it hangs on anything else: a dead side has nothing to move."""
-        news = {x.name for x in walk(e) if isinstance(x, New)}
-        found = [a for a in self.flat.accumulators if a.name in news and a.monoid in SHIFTS]
-        return found if len(found) == len(news) else []
+        return self.row.lower(e, replace(self.row.env, old=old))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from redfuser.derivation.dead import from_dead_parts
 from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.errors import CheckError
 from redfuser.ir import (
@@ -141,7 +142,9 @@ def flatten(fused: FusedCascade, compute: str) -> Flat:
         _empty_outputs(fused),
     )
     dtypes = {t.name: t.dtype for t in c.tensors}
-    return _Instances(flat.map_exprs(lambda e: _untagged(_without_widening(e, dtypes, compute)))).flat()
+    whole = _Instances(flat.map_exprs(lambda e: _untagged(_without_widening(e, dtypes, compute)))).flat()
+    corrections = from_dead_parts(whole.corrections, whole.accumulators, whole.dependencies)
+    return replace(whole, corrections=corrections)
 
 
 def _empty_outputs(fused: FusedCascade) -> tuple[Out, ...]:

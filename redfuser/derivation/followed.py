@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
+from redfuser.derivation.dead import from_dead_parts
 from redfuser.derivation.fusion import NOTHING, Accumulator, FusedCascade
 from redfuser.derivation.hard import Ieee
 from redfuser.derivation.parts import occupied
@@ -132,6 +133,8 @@ class HardForm(Skeletal):
         super().__init__(fused)
         self.nothing = {a.name: NOTHING[a.monoid] for a in fused.accumulators if a.monoid in NOTHING}
         self.plain = {d.name: self.skeleton.abstract(d.expr) for d in fused.dependencies}
+        moved = from_dead_parts(fused.corrections, fused.accumulators, fused.dependencies)
+        self.corrections = {name: self.skeleton.abstract(e) for name, e in moved}
         self.final = frozenset[str]()
 
     def evaluator(self, lookup: Callable[[Expr], Any], stream: Stream, rounding: bool) -> RealEvaluator:
@@ -140,13 +143,7 @@ class HardForm(Skeletal):
 
     def of_dependencies(self, values: Mapping[str, Any], stream: Stream, rounding: bool) -> RealEvaluator:
         """Inside the loop, a quotient with divisor 0 reads 0."""
-
-        def find(e: Expr) -> Any:
-            if isinstance(e, Load):
-                return stream.values[e.tensor]
-            return Skeletal.read(self, e.name, values[e.name]) if isinstance(e, Ref) else None
-
-        return Ieee(find, stream.length, rounding, loop=True)
+        return Ieee(self.lookup(stream, values), stream.length, rounding, loop=True)
 
     def read(self, name: str, value: Any) -> Any:
         """An extreme of nothing alive reads 0, unless it is final."""

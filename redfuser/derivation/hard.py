@@ -15,13 +15,16 @@ from typing import Any
 
 from redfuser.derivation.fusion import NOTHING, FusedCascade
 from redfuser.derivation.sample import Sampler, Stream
+from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.steer import Steering
-from redfuser.ir import Op, walk
+from redfuser.ir import Load, Op, Ref, walk
 from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
 from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEvaluator, context, real_operations
 
 FEW = (-1, 1, 2, 3)
 """Few numbers make ties."""
+MOST_ALONE = 2
+"""Units that are tried as the only one that is 0."""
 
 
 class Ieee(RealEvaluator):
@@ -151,6 +154,15 @@ def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random
     def few(_: int) -> int:
         return rng.choice(FEW)
 
+    def positive(i: int) -> int:
+        return rng.choice(FEW[2:]) if i else FEW[1]
+
+    def only(unit: str, dead: Callable[[int], bool], others: Callable[[int], int]) -> Stream:
+        plain = stream(others, coin)
+        number = mp.mpf(domain.inside(units[unit], 0))
+        changed = tuple(number if dead(i) else v for i, v in enumerate(plain.values[unit]))
+        return Stream({**plain.values, unit: changed}, total)
+
     def coin(_: int) -> bool:
         return rng.random() < 0.5
 
@@ -159,8 +171,34 @@ def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random
     yield "all elements equal", stream(lambda i: 2, lambda i: True)
     if steering.conditions:
         yield "nothing selected", stream(few, lambda i: False)
+    for unit in _alone(sampler.skeleton, drawn, rng):
+        yield f"{unit} alone 0", only(unit, lambda i: True, positive)
+        yield f"{unit} alone 0, and numbers of both signs", only(unit, lambda i: True, few)
+        yield f"{unit} alone 0 in a prefix", only(unit, lambda i: i < first, few)
     yield "a dead prefix", stream(lambda i: 0 if i < first else few(i), lambda i: i >= first)
     yield "few different numbers", stream(few, coin)
+
+
+def _alone(skeleton: Skeleton, drawn: Stream, rng: random.Random) -> list[str]:
+    """Some of the units that quotients, logarithms and conditions read, directly or by results: where only one of them
+    is 0, what is divided by it is not."""
+    free = [k for k, v in drawn.values.items() if isinstance(v, tuple) and not isinstance(v[0], bool)
+            and not skeleton.domain.position(skeleton.units[k])]
+    if len(free) < 2:
+        return []
+    bodies = {s.name: s.body for s in skeleton.stages}
+    todo = [x.args[1] if x.fn == "div" else x.args[0] if x.fn == "select" else x
+            for e in bodies.values() for x in walk(e) if isinstance(x, Op) and x.fn in _CONDITIONAL]
+    read, seen = set[str](), set[str]()
+    while todo:
+        for x in walk(todo.pop()):
+            if isinstance(x, Load):
+                read.add(x.tensor)
+            elif isinstance(x, Ref) and x.name in bodies and x.name not in seen:
+                seen.add(x.name)
+                todo.append(bodies[x.name])
+    found = [k for k in free if k in read]
+    return found if len(found) <= MOST_ALONE else rng.sample(found, MOST_ALONE)
 
 
 def _is_empty(value: Parts, place: int) -> bool:

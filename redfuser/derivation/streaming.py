@@ -5,9 +5,9 @@ This is the meaning of the fusion level written as code, and the oracle of every
 is an advance from one state and one chunk, a merge an advance from two states.
 
 The empty state holds nothing and is decided before any arithmetic, so it is neutral bit for bit. Inside the loop an
-infinite running extremum is replaced by 0 where it is subtracted (nothing was seen, or only masked elements: then
-exp(-inf - 0) = 0), and a quotient with divisor 0 reads 0; the epilogue sees the raw values. A pivot that no element
-gave is +inf in the state, where any other replaces it, and reads 0 everywhere.
+infinite running extremum reads 0 wherever anything but itself reads it, before and after (nothing was seen, or only
+masked elements: then exp(-inf - 0) = 0; see `dead`), and a quotient with divisor 0 reads 0; the epilogue sees the raw
+values. A pivot that no element gave is +inf in the state, where any other replaces it, and reads 0 everywhere.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from redfuser.derivation.dead import alive, from_dead_parts, with_alive_extremes
 from redfuser.derivation.fusion import NOTHING, Accumulator, FusedCascade
 from redfuser.derivation.parts import occupied
 from redfuser.derivation.state import Array, Chunk, ChunkEvaluator, State
@@ -38,10 +39,11 @@ def guarded(e: Expr, monoids: Mapping[str, str]) -> Expr:
     return rewrite(occupied(e, monoids), guard)
 
 
-def _prefixed(e: Expr, prefix: str, monoids: Mapping[str, str] | None) -> tuple[Expr, frozenset[str]]:
+def _prefixed(e: Expr, prefix: str, monoids: Mapping[str, str] | None,
+              changing: Mapping[str, str]) -> tuple[Expr, frozenset[str]]:
     """A dependency as read from the values with a prefix, and the names it reads. `monoids`: those of the state inside
-    the loop; None when the loop is over."""
-    local = e if monoids is None else guarded(e, monoids)
+    the loop, None when the loop is over; `changing`: those of the extremes that are not final."""
+    local = e if monoids is None else with_alive_extremes(guarded(e, monoids), changing)
     local = rewrite(local, lambda x: Ref(prefix + x.name, x.axes) if isinstance(x, Ref) else None)
     return local, refs(local)
 
@@ -90,9 +92,11 @@ class Streamer:
         self.accumulators = [a for a in fused.accumulators if a.name in names]
         self.axes = {a.name: a.axes for a in fused.accumulators} | {d.name: d.axes for d in fused.dependencies}
         self.monoids = {a.name: a.monoid for a in fused.accumulators}
-        self.nothing = {a.name: NOTHING[a.monoid] for a in fused.accumulators
-                        if a.monoid in NOTHING and a.name not in self.final}
+        self.extremes = {a.name: a.monoid for a in fused.accumulators
+                         if a.monoid in NOTHING and a.name not in self.final}
         self.forms = _forms(fused)
+        self.corrections = self.forms.get("corrections", lambda: dict(
+            from_dead_parts(fused.corrections, fused.accumulators, fused.dependencies)))
         self.dependencies = [d for d in fused.dependencies if d.name not in self.final]
 
     def float_type(self, arrays: Mapping[str, Array]) -> np.dtype[Any]:
@@ -152,8 +156,8 @@ class Streamer:
         for d in self.dependencies:
             if prefix + d.name in ev.values:
                 continue
-            make = partial(_prefixed, d.expr, prefix, self.monoids if guard else None)
-            local, read = self.forms.get(("dependency", prefix, d.name, guard), make)
+            make = partial(_prefixed, d.expr, prefix, self.monoids if guard else None, self.extremes)
+            local, read = self.forms.get(("dependency", prefix, d.name, guard, frozenset(self.extremes)), make)
             if read <= ev.values.keys():
                 self._define(ev, prefix + d.name, d.name, ev(local))
 
@@ -172,7 +176,7 @@ class Streamer:
 
     def _correction(self, a: Accumulator, prefix: str) -> Expr:
         """The corrected value of an accumulator of an old state."""
-        e = self.fused.correction(a.name)
+        e = self.corrections.get(a.name)
         if e is None:
             return Ref(prefix + a.name, a.axes)
 
@@ -196,8 +200,8 @@ class Streamer:
     def _shift(self, name: str, axes: tuple[str, ...] | None = None) -> Expr:
         """The new value of a name; an extremum of nothing is 0."""
         value = Ref(f"new {name}", self.axes[name] if axes is None else axes)
-        nothing = self.nothing.get(name)
-        return value if nothing is None else select(op("eq", value, nothing), 0.0, value)
+        monoid = self.extremes.get(name)
+        return value if monoid is None else alive(value, monoid)
 
     def finals(self, state: State) -> dict[str, Array]:
         """Values of accumulators and dependencies once the pass is over, as a later pass reads them: without guards."""

@@ -3,7 +3,7 @@
 Inside the loop a quotient with divisor 0 reads 0: nothing with weight was seen yet, and 0 keeps the prefix neutral.
 When the divisor is still 0 at the end, the definition's dependency is 0/0 or c/0, and every sum that reads it at all is
 undefined. The epilogue sees the unguarded quotient and says so. The same holds where one of the best elements is
-read and is a masked one, for want of others.
+read and is a masked one, for want of others, and where a dependency is computed from an extreme of nothing alive.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from redfuser.derivation.fusion import FusedCascade
+from redfuser.derivation.fusion import NOTHING, FusedCascade
 from redfuser.derivation.parts import spread
 from redfuser.ir import (
     OPS,
@@ -38,8 +38,9 @@ from redfuser.ir.monoids import VALUE
 def mark_undefined(fused: FusedCascade) -> FusedCascade:
     """The fused cascade whose epilogue gives NaN where a dependency of a result ends up infinite or NaN."""
     counts = {a.name for a in fused.accumulators if a.counts}
+    extremes = {a.name for a in fused.accumulators if a.monoid in NOTHING}
     risky = {d.name: d for d in fused.dependencies
-             if _may_divide_by_nothing(d.expr, counts) or _reads_an_element(d.expr)}
+             if _may_divide_by_nothing(d.expr, counts) or _reads_an_element(d.expr) or _dies_with(d.expr, extremes)}
     if not risky:
         return fused
     return replace(fused, epilogue=tuple((name, _marked(fused, risky, e)) for name, e in fused.epilogue))
@@ -53,6 +54,14 @@ def _may_divide_by_nothing(e: Expr, counts: set[str]) -> bool:
 def _reads_an_element(e: Expr) -> bool:
     """Whether it holds one of the best elements, which may be masked."""
     return any(isinstance(x, Part) and x.part == VALUE for x in walk(e))
+
+
+def _dies_with(e: Expr, extremes: set[str]) -> bool:
+    """Whether it may be infinite because an extreme is that of nothing alive: the larger of it and a number is not."""
+    if isinstance(e, Ref):
+        return e.name in extremes
+    found = [_dies_with(x, extremes) for x in children(e)]
+    return all(found) and bool(found) if isinstance(e, Op) and e.fn in ("max", "min") else any(found)
 
 
 def _marked(fused: FusedCascade, risky: dict[str, Let], e: Expr) -> Expr:

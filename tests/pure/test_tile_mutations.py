@@ -98,8 +98,9 @@ def first_element_lost(s: Stmt) -> tuple[Stmt, ...] | None:
 
 
 def combine(s: Stmt) -> tuple[Stmt, ...] | None:
-    """Drop the combination with the block's value."""
-    return () if isinstance(s, Set) and "block" in str(s.expr) else None
+    """Drop the combination with the block's value (a max that stays dead only leaves the sums unshifted)."""
+    combines = isinstance(s, Set) and "block" in str(s.expr) and not str(s.expr).startswith("max")
+    return () if combines else None
 
 
 @pytest.mark.parametrize("make", [softmax, variance, weighted_variance])
