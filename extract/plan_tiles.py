@@ -9,6 +9,7 @@ from redfuser.extract import choose
 from redfuser.extract.decisions import DOT_COLUMNS, OperandDecision, Setting, TileDecisions
 from redfuser.extract.roles import Contraction, NoTiles, TileRoles, VectorSum, tile_roles
 from redfuser.ir import Load, has_parts, refs
+from redfuser.ir.interpret import numpy_dtype
 from redfuser.ir.term import base_axis
 
 PLACE, PANELS, BLOCK = "place", "panels", "block"
@@ -144,7 +145,7 @@ class _Tiles:
     def _contraction_operand(self, c: Contraction) -> OperandDecision:
         """Lanes on the stream when it is contiguous or copying pays, else lanes on the contraction (dot form)."""
         contiguous = self.s.contiguous(c.operand.tensor, self.s.stream)
-        pack = self.s.options.pack
+        pack = self._converted(c.operand.tensor) or self.s.options.pack
         if pack is None:  # the ragged end of the stream is one panel of many: its width counts as whole
             pack = choose.packs(contiguous, self.rows, self.panel, self.panel)
         if not pack and contiguous:
@@ -152,6 +153,10 @@ class _Tiles:
         if not pack and self.s.contiguous(c.operand.tensor, c.axis) and self.s.hints[c.axis] % self.s.lanes == 0:
             return OperandDecision(PLACE, "dot")
         return OperandDecision(PANELS, "panel")
+
+    def _converted(self, name: str) -> bool:
+        """Integers become real numbers when they are copied: a matrix product cannot read them where they lie."""
+        return any(t.name == name and numpy_dtype(t.dtype).kind in "biu" for t in self.roles.flat.tensors)
 
     def _packed(self) -> tuple[Load, ...]:
         """Operands of inner reductions are copied unless their lanes lie side by side: all rows of a tile read them."""
@@ -165,7 +170,7 @@ class _Tiles:
 
     def _vector_operand(self, v: VectorSum) -> OperandDecision:
         contiguous = self.s.contiguous(v.operand.tensor, v.axis)
-        pack = self.s.options.pack
+        pack = self._converted(v.operand.tensor) or self.s.options.pack
         if pack is None:
             pack = choose.packs(contiguous, self.rows, self.s.hints[v.axis], self.panel)
         return OperandDecision(PANELS if pack or not contiguous else PLACE, "panel")

@@ -193,6 +193,11 @@ def as_array(value: Any, where: str) -> Array:
     return np.asarray(value)
 
 
+def is_program(value: Any) -> bool:
+    """True for what is always part of the program: None, strings, functions, classes and dtypes."""
+    return value is None or isinstance(value, (str, np.dtype)) or callable(value)
+
+
 def is_weak(value: Any) -> bool:
     """True for a Python scalar: it does not decide the dtype of a result (NumPy's promotion rules)."""
     return isinstance(value, (bool, int, float)) and not isinstance(value, np.generic)

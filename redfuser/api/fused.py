@@ -21,6 +21,7 @@ from redfuser.api.arguments import (
     blame_static,
     blame_structure,
     checked_function,
+    is_program,
     is_weak,
     spec_of,
     static_key,
@@ -102,7 +103,7 @@ class Fused:
         structures = None
         if not kinds <= PLAIN:
             arguments, structures = self._unpacker.unpack(arguments, self._static)
-        static = {n: v for n, v in arguments.items() if v is None or isinstance(v, str) or self._is_static(n, v)}
+        static = {n: v for n, v in arguments.items() if is_program(v) or self._is_static(n, v)}
         values = {n: v for n, v in arguments.items() if n not in static} if static else arguments
         return values, static, structures
 

@@ -135,6 +135,16 @@ class CascadeReport:
         return tuple(sorted(set[str]().union(*(s.matched for s in self.derivation.timeline))))
 
 
+@dataclass(frozen=True)
+class ElementwiseReport:
+    """Outputs that no reduction takes part in: a kernel computes them element by element. `reads`: results of other
+    kernels that it waits for."""
+
+    name: str
+    outputs: Mapping[str, str]
+    reads: tuple[str, ...] = ()
+
+
 def report_cascade(d: Derivation, fused: FusedCascade, dtype: str, asked: Asked,
                    stored: frozenset[str] = frozenset()) -> CascadeReport:
     """Texts of one derivation. `dtype`: of the arithmetic; `stored`: outputs of earlier cascades."""
@@ -180,6 +190,7 @@ class Report:
     passes / passes_before  sweeps over the inputs for the reductions, fused and stage by stage; outputs that carry the
                             stream axis need one more sweep in both cases (`CascadeReport.output_sweep`)
     bytes                   {"before": ..., "after": ...}: array traffic of stage-by-stage NumPy and of the kernels
+    elementwise             the outputs that no reduction takes part in
     kernels                 the kernels that compute the result: compiled code, or the interpreter when asked for
     with_frontier           the text and the plain data hold the frontier of forms, which has to be searched for
     """
@@ -190,6 +201,7 @@ class Report:
     kernels: tuple[KernelInfo, ...]
     notes: tuple[str, ...] = field(default=())
     with_frontier: bool = False
+    elementwise: tuple[ElementwiseReport, ...] = ()
 
     @property
     def frontier(self) -> list[Frontier]:
@@ -264,6 +276,7 @@ class Report:
             "bytes": dict(self.bytes),
             "conditions": list(self.conditions),
             "cascades": [self._cascade(c) for c in self.cascades],
+            "elementwise": [_plain(e) for e in self.elementwise],
             "kernels": [_plain(k) for k in self.kernels],
             "notes": list(self.notes),
         }
@@ -338,6 +351,11 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
     stored = frozenset(o.name for p in reductions for o in p.outputs)
     cascades = [report_cascade(p.derivation, p.fused, p.dtype, asked, stored) for p in reductions
                 if p.derivation is not None]
+    elementwise = tuple(
+        ElementwiseReport(p.cascade.name, {o.name: str(o.expr) for o in p.outputs},
+                          tuple(t.name for t in p.cascade.tensors if t.name in stored))
+        for p in program.pieces if p.derivation is None
+    )
     kernels = [
         KernelInfo(
             name=b.kernel.name,
@@ -351,7 +369,7 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
     ]
     joined = tuple(f"assembled in plain NumPy after the kernels, not fused: {j}" for j in program.joins)
     return Report(name, tuple(cascades), traffic(program, lowered.sizes, lowered.labels), tuple(kernels), joined,
-                  with_frontier=frontier)
+                  with_frontier=frontier, elementwise=elementwise)
 
 
 _HIDDEN = ("derivation", "asked", "prediction", "refusals")

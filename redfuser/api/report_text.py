@@ -10,7 +10,7 @@ from redfuser.ir import MONOIDS, Expr, New, Old, Ref, Var, refs, rewrite
 from redfuser.ir.ops import OPS, PIVOT, label
 
 if TYPE_CHECKING:
-    from redfuser.api.report import CascadeReport, KernelInfo, Report
+    from redfuser.api.report import CascadeReport, ElementwiseReport, KernelInfo, Report
 
 
 def _combined(monoid: str, old: str, new: str) -> str:
@@ -102,6 +102,12 @@ def _cascade_lines(c: CascadeReport) -> Iterable[str]:
     yield f"  predicted    {c.prediction}"
 
 
+def _elementwise_lines(e: ElementwiseReport) -> Iterable[str]:
+    after = f", after the kernels that compute {', '.join(e.reads)}" if e.reads else ""
+    yield f"{e.name}: no reduction, computed element by element in one sweep{after}"
+    yield from _table("outputs", e.outputs)
+
+
 def _kernel_lines(k: KernelInfo) -> Iterable[str]:
     how = "compiled" if k.compiled else "interpreted"
     yield f"kernel {k.name}: {k.language}, {how}, {k.runs} run{'s' * (k.runs != 1)}" + (f", {k.path}" if k.path else "")
@@ -114,6 +120,8 @@ def sections(r: Report) -> Iterable[tuple[str, str]]:
         yield f"cascade {c.name}", "\n".join(_cascade_lines(c))
         if r.with_frontier:
             yield f"forms of {c.name}", str(c.frontier)
+    for e in r.elementwise:
+        yield f"elementwise {e.name}", "\n".join(_elementwise_lines(e))
     for k in r.kernels:
         yield f"kernel {k.name}", "\n".join(_kernel_lines(k))
 
@@ -123,7 +131,7 @@ def report_lines(r: Report) -> Iterable[str]:
         beside = f"instead of {r.passes_before}" if r.passes < r.passes_before else "as many as stage by stage"
         yield f"{r.name}: {r.verdict}, {r.passes} pass{'es' * (r.passes != 1)} {beside}"
     else:
-        yield f"{r.name}: no reductions"
+        yield f"{r.name}: no reductions, nothing to fuse"
     if r.bytes:
         yield f"  array traffic {r.bytes['after']:,} bytes, stage by stage {r.bytes['before']:,}"
     for _, text in sections(r):

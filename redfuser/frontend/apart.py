@@ -42,13 +42,20 @@ class _Expander:
             self.position[i] = rule(self, n)
         t, at = self.old, self.position
         guards = tuple(replace(g, node=at[g.node]) if isinstance(g, SizeGuard) else g for g in t.guards)
-        ends = [*t.arguments.values(), *t.outputs, *(i for i, n in enumerate(t.nodes) if n.op == "input")]
-        shapes = {at[i]: t.nodes[i].shape for i in ends if set(t.nodes[i].shape) & set(self.parts)}
+        known = {at[i]: n.shape for i, n in enumerate(t.nodes) if n.op == "input"}
+        outputs = []
+        for i in t.outputs:
+            shape, place = t.nodes[i].shape, at[i]
+            if known.setdefault(place, shape) != shape:  # one array under two shapes
+                place = self.add(replace(self.nodes[place], op="cast", inputs=(place,), param=None, weak=False))
+                known[place] = shape
+            outputs.append(place)
+        shapes = {place: shape for place, shape in known.items() if set(shape) & set(self.parts)}
         return replace(
             t,
             nodes=tuple(self.nodes),
             arguments={name: at[i] for name, i in t.arguments.items()},
-            outputs=tuple(at[i] for i in t.outputs),
+            outputs=tuple(outputs),
             guards=guards,
             assumptions=tuple(at[i] for i in t.assumptions),
             checks=tuple((at[i], at[n]) for i, n in t.checks),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import string
 from collections.abc import Sequence
 from typing import Any
@@ -77,40 +79,98 @@ def outer(a: Any, b: Any, out: Any = None) -> Tracer:
     return contract([[_I], [_J]], [_I, _J], [a, b])
 
 
-def vecdot(a: Any, b: Any, *, axis: int = -1) -> Tracer:
-    """np.vecdot of real arrays over the last axis."""
+def vecdot(a: Any, b: Any, axis: int = -1) -> Tracer:
+    """np.vecdot of real arrays: the other dimensions broadcast."""
     if axis != -1:
-        raise TraceError(located("np.vecdot is recorded for axis=-1 only; use (a * b).sum(axis)"))
-    return (a * b).sum(axis=-1)  # type: ignore[no-any-return]
+        a, b = (np.moveaxis(x, axis, -1) for x in (a, b))
+    _no_unit_contraction(a, b, -1, -1)
+    return einsum("...k,...k->...", a, b)
 
 
-def trace_(a: Tracer) -> Tracer:
-    """np.trace of a matrix."""
-    if a.ndim != 2:
-        raise TraceError(located("np.trace is recorded for matrices only; use np.einsum"))
-    return contract([[_I, _I]], [], [a])
+def matvec(a: Any, b: Any) -> Tracer:
+    """np.matvec: matrices times vectors"""
+    _no_unit_contraction(a, b, -1, -1)
+    return einsum("...ik,...k->...i", a, b)
 
 
-def diagonal(a: Tracer) -> Tracer:
-    """np.diagonal of a matrix."""
-    if a.ndim != 2:
-        raise TraceError(located("np.diagonal is recorded for matrices only; use np.einsum"))
-    return contract([[_I, _I]], [_I], [a])
+def vecmat(a: Any, b: Any) -> Tracer:
+    """np.vecmat: vectors times matrices"""
+    _no_unit_contraction(a, b, -1, -2)
+    return einsum("...k,...ki->...i", a, b)
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
+    """np.tensordot: sum over the last `axes` dimensions of `a` and the first of `b`, or over the pairs given."""
+    a_rank, b_rank = np.ndim(a), np.ndim(b)
+    if isinstance(axes, (tuple, list)):
+        firsts, seconds = (list(x) if isinstance(x, (tuple, list)) else [x] for x in axes)
+    else:
+        count = operator.index(axes)
+        firsts, seconds = list(range(a_rank - count, a_rank)), list(range(count))
+    if len(firsts) != len(seconds) or not all(-r <= i < r for r, found in ((a_rank, firsts), (b_rank, seconds))
+                                              for i in found):
+        raise ShapeError(located(f"np.tensordot(axes={axes!r}) does not fit arrays of {a_rank} and {b_rank} "
+                                 "dimensions"))
+    a_axes, b_axes = list(range(a_rank)), list(range(a_rank, a_rank + b_rank))
+    for i, j in zip(firsts, seconds, strict=True):
+        _no_unit_contraction(a, b, i, j)
+        b_axes[j] = a_axes[i]
+    shared = {a_axes[i] for i in firsts}
+    return contract([a_axes, b_axes], [x for x in (*a_axes, *b_axes) if x not in shared], [a, b])
+
+
+def multi_dot(arrays: Any, *, out: Any = None) -> Any:
+    """np.linalg.multi_dot, from left to right"""
+    if out is not None:
+        raise TraceError(located("np.linalg.multi_dot(out=...) cannot be recorded; assign the result to a name"))
+    return functools.reduce(dot, arrays)
+
+
+def trace_(a: Tracer, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    """np.trace"""
+    if out is not None:
+        raise TraceError(located("np.trace(out=...) cannot be recorded; assign the result to a name"))
+    return np.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
+
+
+def diagonal(a: Tracer, offset: Any = 0, axis1: int = 0, axis2: int = 1) -> Tracer:
+    """np.diagonal of square matrices, at the end of the other dimensions."""
+    if a.ndim < 2:
+        raise ShapeError(located(f"a diagonal needs two dimensions, got shape {show_shape(a.value.shape)}"))
+    if isinstance(offset, Tracer) or offset != 0:
+        raise TraceError(located("a diagonal with an offset cannot be recorded; write "
+                                 "np.where(np.eye(n, k=offset, dtype=bool), a, 0).sum(axis)"))
+    first, second = (operator.index(i) % a.ndim for i in (axis1, axis2))
+    labels = list(range(a.ndim))
+    labels[second] = first
+    return contract([labels], [*(i for i in labels if i != first), first], [a])
+
+
+def diag(v: Tracer, k: Any = 0) -> Any:
+    """np.diag: the diagonal of a matrix, or the matrix with a vector on its diagonal."""
+    if v.ndim != 1:
+        return diagonal(v, k)
+    if isinstance(k, Tracer) or k != 0:
+        raise TraceError(located("np.diag with an offset cannot be recorded; write np.eye(n, k=offset) * v[:, None]"))
+    n: Any = v.wrap(v.recorder.arange(v.value.shape[0]))
+    return np.where(np.equal(n[:, None], n), v, v.dtype.type(0))
 
 
 def einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Tracer:
-    """np.einsum with a subscript string: explicit or implicit output, repeated letters, ellipsis.
+    """np.einsum: explicit or implicit output, repeated letters, ellipsis; also with lists of axis numbers.
 
     Raises
     ------
     TraceError
-        for the list form and malformed subscripts.
+        for malformed subscripts, and for keywords.
     ShapeError
         when the subscripts do not fit the operands.
     """
-    if not isinstance(subscripts, str) or out is not None or kwargs:
-        raise TraceError(located("np.einsum is recorded with a subscript string and without out=, dtype=, order=; "
-                                 "write np.einsum('ij,jk->ik', a, b)"))
+    if out is not None or kwargs:
+        raise TraceError(located("np.einsum is recorded without out=, dtype=, order=; assign the result to a name, and "
+                                 "convert with .astype"))
+    if not isinstance(subscripts, str):
+        subscripts, operands = _as_text((subscripts, *operands))
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     parts = inputs.split(",")
     if len(parts) != len(operands):
@@ -126,6 +186,19 @@ def einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = Fal
         raise TraceError(located(f"einsum {subscripts!r}: the output must name axes of the operands, each once"))
     number = {s: i for i, s in enumerate(dict.fromkeys([*letters, *ellipsis]))}
     return contract([[number[s] for s in axes] for axes in expanded], [number[s] for s in result], operands)
+
+
+def _as_text(given: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """Subscripts and operands of np.einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    lists = [*given[1::2], *(given[-1:] if len(given) % 2 else [])]
+    try:
+        parts = ["".join("..." if i is Ellipsis else string.ascii_letters[i] for i in axes) for axes in lists]
+    except (TypeError, IndexError):
+        raise TraceError(located("np.einsum takes a subscript string, or a list of axis numbers after each operand; "
+                                 "write np.einsum('ij,jk->ik', a, b)")) from None
+    operands = tuple(given[:-1:2] if len(given) % 2 else given[::2])
+    arrow = "->" + parts.pop() if len(given) % 2 else ""
+    return ",".join(parts) + arrow, operands
 
 
 def _expand(part: str, rank: int, subscripts: str) -> list[str]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from redfuser.errors import TraceError
 from redfuser.frontend.dims import Dim, Shape
+from redfuser.frontend.labels import hits
 from redfuser.frontend.record import FLOAT, INT, Recorder, Value
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
@@ -131,9 +132,22 @@ def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **kwargs: Any) ->
     return _band(np.less_equal, N, M, k, dtype)
 
 
+class Identity(np.ndarray[Any, Any]):
+    """An identity matrix made while tracing: its rows at traced labels are their one-hot encoding."""
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, Tracer) or key.dtype.kind not in "iu" or self.ndim != 2 or len(set(self.shape)) > 1:
+            return super().__getitem__(key)
+        if not np.array_equal(self, np.eye(len(self))):  # an array made from an identity
+            return super().__getitem__(key)
+        return key.wrap(key.recorder.cast(hits(key.recorder, key.value, to_dim(key.recorder, len(self))), self.dtype))
+
+
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **kwargs: Any) -> Any:
     """np.eye"""
-    return np.eye(N, M, k, dtype, **kwargs) if recorder_of(N, M) is None else _band(np.equal, N, M, k, dtype)
+    if recorder_of(N, M) is None:
+        return np.eye(N, M, k, dtype, **kwargs).view(Identity)
+    return _band(np.equal, N, M, k, dtype)
 
 
 def identity(n: Any, dtype: Any = None, **kwargs: Any) -> Any:
@@ -168,7 +182,7 @@ def asarray(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
 def array(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     """np.array"""
     if isinstance(a, Tracer):
-        return asarray(a, dtype)
+        return asarray(a, dtype).copy()
     _no_stacking(a)
     return np.array(a, dtype, *args, **kwargs)
 

@@ -50,8 +50,40 @@ def _arctanh(x: Any) -> Any:
     return np.sign(x) * (np.log1p(2 * size / (1 - size)) * 0.5)
 
 
+def _arcsinh(x: Any) -> Any:
+    size = np.abs(x)
+    small = np.minimum(size, 1e8)  # the square of more overflows, and log(2x) is exact there
+    near = np.log1p(small + small * (small / (1 + np.sqrt(1 + small * small))))
+    return np.sign(x) * np.where(size > 1e8, np.log(size) + math.log(2), near)
+
+
+def _cbrt(x: Any) -> Any:
+    """From the logarithm, whose error one step of Newton's method removes; only for numbers that have one."""
+    size = np.abs(x)
+    usual = np.logical_and(size > 0, np.isfinite(size))
+    a = np.where(usual, size, 1.0)
+    root = np.exp(np.log(a) * (1 / 3))
+    root = root - (root - a / root / root) * (1 / 3)
+    return np.where(usual, np.sign(x) * root, x)
+
+
+def _fmax(a: Any, b: Any) -> Any:
+    return np.where(np.isnan(a), b, np.where(np.isnan(b), a, np.maximum(a, b)))
+
+
+def _fmin(a: Any, b: Any) -> Any:
+    return np.where(np.isnan(a), b, np.where(np.isnan(b), a, np.minimum(a, b)))
+
+
+def _heaviside(x: Any, at_zero: Any) -> Any:
+    return np.where(np.equal(x, 0), at_zero, np.maximum(np.sign(x), 0))
+
+
 FORMULAS: dict[np.ufunc, Callable[..., Any]] = {
     np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2, np.hypot: _hypot, np.sinh: _sinh, np.cosh: _cosh,
-    np.arctanh: _arctanh,
+    np.arctanh: _arctanh, np.arcsinh: _arcsinh, np.cbrt: _cbrt, np.fmax: _fmax, np.fmin: _fmin,
+    np.heaviside: _heaviside, np.float_power: lambda a, b: np.power(a, b), np.conjugate: lambda x: x,
+    np.tan: lambda x: np.sin(x) / np.cos(x), np.deg2rad: lambda x: x * (math.pi / 180), np.radians: lambda x: x *
+    (math.pi / 180), np.rad2deg: lambda x: x * (180 / math.pi), np.degrees: lambda x: x * (180 / math.pi),
 }
 """Ufunc -> its formula, for operands that have the dtype of the result."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from redfuser.errors import RedfuserError, ShapeError, TraceError
-from redfuser.frontend import contract, labels, nan_reductions, order, reductions
+from redfuser.frontend import contract, labels, nan_reductions, norms, order, reductions, sections, statistics
 from redfuser.frontend.creation import band_mask, full, to_shape
 from redfuser.frontend.dims import Dim, show_shape
 from redfuser.frontend.join import JOINING, join_as
@@ -104,7 +104,7 @@ def reshape(a: Tracer, shape: Any = None, order: str = "C", *, newshape: Any = N
     if not fits:
         if order != "C":
             raise TraceError(located(f"reshape(order={order!r}) cannot be recorded; transpose first"))
-        return Tracer(a.recorder, a.recorder.add("reshape", (a.value,), regrouped(a.value, entries), a.dtype))
+        return a.sharing(a.recorder.add("reshape", (a.value,), regrouped(a.value, entries), a.dtype))
     source = dict(zip(wanted, kept, strict=True))
     return a.view(tuple(source.get(i) for i in range(len(entries))))
 
@@ -186,10 +186,58 @@ def nan_to_num(x: Tracer, copy: bool = True, nan: Any = 0.0, posinf: Any = None,
 
 
 def round_(a: Tracer, decimals: int = 0, out: Any = None) -> Any:
-    """np.round to integers (half to even)"""
-    if decimals != 0 or out is not None:
-        raise TraceError(located("np.round with decimals or out= cannot be recorded; use np.round(x * 100) / 100"))
-    return a if a.dtype.kind in "iub" else np.rint(a)
+    """np.round: half to even, of what is scaled by a power of ten"""
+    if out is not None:
+        raise TraceError(located("np.round(out=...) cannot be recorded; assign the result to a name"))
+    digits = operator.index(decimals)
+    if a.dtype.kind in "iu":
+        if digits < 0:
+            raise TraceError(located(f"np.round(decimals={digits}) of {a.dtype} cannot be recorded; convert with "
+                                     ".astype(float)"))
+        return a
+    if digits == 0:
+        return np.rint(a)
+    scale = 10.0 ** abs(digits)
+    return np.rint(a * scale) / scale if digits > 0 else np.rint(a / scale) * scale
+
+
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    """np.select: the choice of the first condition that holds"""
+    if len(condlist) != len(choicelist):
+        raise ShapeError(located(f"np.select of {len(condlist)} conditions and {len(choicelist)} choices"))
+    found = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        found = where(condition, choice, found)
+    return found
+
+
+def flip(m: Tracer, axis: Any = None) -> Tracer:
+    """np.flip of positions"""
+    axes = range(m.ndim) if axis is None else _axes(m, axis)
+    return m[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(m.ndim))]
+
+
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """np.copyto into an array made in the function"""
+    r = recorder_of(dst, src, where)
+    assert r is not None
+    if not isinstance(dst, Tracer):
+        raise TraceError(located("np.copyto into an array from outside cannot be recorded; use np.where"))
+    new = lift(r, src)
+    dst.store(new if where is True else r.where(lift(r, where), r.cast(new, dst.dtype), dst.value), "use np.where")
+
+
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """np.putmask of one number, or of an array of the shape of the mask"""
+    if np.ndim(values) and np.ndim(values) != np.ndim(a):
+        raise TraceError(located("np.putmask repeats values of another shape, which cannot be recorded; use np.where"))
+    copyto(a, values, where=mask)
+
+
+def sinc(x: Tracer) -> Any:
+    """np.sinc"""
+    y = np.pi * np.where(np.equal(x, 0), 1e-20, x)
+    return np.sin(y) / y
 
 
 def atleast_nd(rank: int) -> Callable[..., Any]:
@@ -230,15 +278,28 @@ def _axes(a: Tracer, axis: Any) -> list[int]:
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.sum: reductions.sum_, np.prod: reductions.prod, np.max: reductions.amax, np.min: reductions.amin,
     np.any: reductions.any_, np.all: reductions.all_, np.mean: reductions.mean, np.var: reductions.var,
-    np.std: reductions.std, np.ptp: reductions.ptp, np.average: reductions.average,
+    np.std: reductions.std, np.ptp: reductions.ptp, np.amax: reductions.amax, np.amin: reductions.amin,
+    np.average: statistics.average, np.cov: statistics.cov, np.corrcoef: statistics.corrcoef,
+    np.isclose: statistics.isclose,
     np.nansum: nan_reductions.nansum, np.nanprod: nan_reductions.nanprod, np.nanmax: nan_reductions.nanmax,
     np.nanmin: nan_reductions.nanmin, np.nanmean: nan_reductions.nanmean, np.nanvar: nan_reductions.nanvar,
     np.nanstd: nan_reductions.nanstd, np.take_along_axis: labels.take_along_axis,
     np.argmax: order.argmax, np.argmin: order.argmin,
-    np.count_nonzero: reductions.count_nonzero, np.linalg.norm: reductions.norm,
+    np.count_nonzero: reductions.count_nonzero, np.linalg.norm: norms.norm,
+    np.linalg.vector_norm: norms.vector_norm, np.linalg.matrix_norm: norms.matrix_norm,
     np.einsum: contract.einsum, np.dot: contract.dot, np.inner: contract.inner, np.outer: contract.outer,
-    np.vdot: contract.dot, np.trace: contract.trace_, np.diagonal: contract.diagonal,
-    np.where: where, np.clip: clip, np.nan_to_num: nan_to_num, np.round: round_, np.around: round_,
+    np.vdot: lambda a, b: contract.dot(np.ravel(a), np.ravel(b)), np.tensordot: contract.tensordot,
+    np.trace: contract.trace_, np.diagonal: contract.diagonal, np.diag: contract.diag,
+    np.linalg.vecdot: lambda x1, x2, /, *, axis=-1: contract.vecdot(x1, x2, axis),
+    np.linalg.matmul: lambda x1, x2, /: contract.matmul(x1, x2),
+    np.linalg.outer: lambda x1, x2, /: contract.outer(x1, x2),
+    np.linalg.tensordot: lambda x1, x2, /, *, axes=2: contract.tensordot(x1, x2, axes),
+    np.linalg.multi_dot: contract.multi_dot, np.linalg.matrix_transpose: lambda x, /: x.swapaxes(-1, -2),
+    np.linalg.trace: lambda x, /, *, offset=0, dtype=None: contract.trace_(x, offset, -2, -1, dtype),
+    np.linalg.diagonal: lambda x, /, *, offset=0: contract.diagonal(x, offset, -2, -1),
+    np.where: where, np.select: select, np.clip: clip, np.sinc: sinc, np.fix: lambda x: np.trunc(x),
+    np.isposinf: lambda x: np.equal(x, np.inf), np.isneginf: lambda x: np.equal(x, -np.inf),
+    np.nan_to_num: nan_to_num, np.round: round_, np.around: round_,
     np.transpose: transpose, np.permute_dims: transpose, np.swapaxes: swapaxes, np.moveaxis: moveaxis,
     np.matrix_transpose: lambda x: x.swapaxes(-1, -2), np.expand_dims: expand_dims, np.squeeze: squeeze,
     np.reshape: reshape, np.ravel: ravel, np.broadcast_to: broadcast_to, np.broadcast_arrays: broadcast_arrays,
@@ -247,7 +308,10 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.tril: tril, np.triu: triu, np.copy: lambda a, order="K", subok=False: a.copy(),
     np.shape: lambda a: a.shape, np.ndim: lambda a: a.ndim, np.size: size,
     np.result_type: result_type, np.astype: lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype),
-    np.real: lambda val: val,
+    np.split: sections.split, np.hsplit: sections.hsplit, np.take: sections.take, np.meshgrid: sections.meshgrid,
+    np.vsplit: sections.split, np.dsplit: lambda ary, parts: sections.split(ary, parts, 2),
+    np.flip: flip, np.polyval: sections.polyval, np.copyto: copyto, np.putmask: putmask,
+    np.real: lambda val: val, np.iscomplexobj: lambda x: False, np.isrealobj: lambda x: True,
     **{function: join_as(function) for function in JOINING},
 }
 """NumPy function -> its recording version."""

@@ -139,7 +139,8 @@ class Trace:
 
     def unflatten(self, arrays: Sequence[Any], wrap: Callable[[Any], Any] | None = None) -> Any:
         """The nested result around flat `arrays` (one per output). Dimensions of size 1 may be missing: they are
-        inserted. As in NumPy a 0-d result is a scalar. `wrap`: done to each array of the result.
+        inserted. As in NumPy a 0-d result is a scalar, and a Python number stays one.
+        `wrap`: done to each array of the result.
 
         Raises
         ------
@@ -148,7 +149,8 @@ class Trace:
         """
         if len(arrays) != len(self.outputs):
             raise ShapeError(f"{len(arrays)} arrays for the {len(self.outputs)} outputs of {self.name}")
-        full = [self.for_caller(np.asarray(a), i) for a, i in zip(arrays, self.outputs, strict=True)]
+        full = [np.asarray(a).item() if self.nodes[i].weak and wrap is None else self.for_caller(np.asarray(a), i)
+                for a, i in zip(arrays, self.outputs, strict=True)]
         return unflatten(self.structure, full, wrap)
 
     def caller_shape(self, position: int) -> Shape:

@@ -8,13 +8,13 @@ import numpy as np
 
 from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend.dims import Dim, show_shape
-from redfuser.frontend.labels import index_labels, is_label_array
-from redfuser.frontend.remedies import shown_slice
+from redfuser.frontend.labels import as_label_array, index_labels, is_label_array
+from redfuser.frontend.sections import section
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer
 
-_REMEDY = ("only None, `...`, `:`, integer positions, slices of one element and arrays of labels can be recorded; "
-           "choose elements with np.where, or pass the slice as an argument")
+_REMEDY = ("only None, `...`, slices, integer positions and arrays of labels can be recorded; use np.where to choose "
+           "elements, with where= or 0 in a sum over them")
 
 
 def index(a: Tracer, key: Any) -> Tracer:
@@ -23,11 +23,14 @@ def index(a: Tracer, key: Any) -> Tracer:
     Raises
     ------
     TraceError
-        for slices that keep a part of an axis, for masks, and for several arrays of labels.
+        for slices that are not one of equal parts of an axis, for masks, and for several arrays of labels.
     ShapeError
         for too many indices and positions outside.
     """
-    keys = _expand_ellipsis(a, key if isinstance(key, tuple) else (key,))
+    keys = expand_ellipsis(a, tuple(map(as_label_array, key if isinstance(key, tuple) else (key,))))
+    for axis, (at, k) in enumerate((i, k) for i, k in enumerate(keys) if k is not None):
+        if isinstance(k, slice) and not is_full(a, axis, k) and one_element(k) is None:
+            a, keys[at] = section(a, axis, k), slice(None)
     dims: list[int | None] = []
     fixed: list[tuple[int, int]] = []
     arrays: dict[int, Any] = {}
@@ -37,32 +40,32 @@ def index(a: Tracer, key: Any) -> Tracer:
             dims.append(None)
             continue
         if isinstance(k, slice):
-            if _is_full(a, position, k):
+            if is_full(a, position, k):
                 dims.append(position)
             else:
-                fixed.append((position, _single(a, position, k)))
+                fixed.append((position, element(a, position, one_element(k))))
                 dims.append(None)
         elif is_label_array(k):
             arrays[len(dims)] = k
             dims.append(position)
         else:
-            fixed.append((position, _element(a, position, k)))
+            fixed.append((position, element(a, position, k)))
         position += 1
     found = a.view(tuple(dims), tuple(fixed))
-    return index_labels(found, arrays, _place(keys)) if arrays else found
+    return index_labels(found, arrays, place_of_arrays(keys)) if arrays else found
 
 
-def _place(keys: list[Any]) -> int:
+def place_of_arrays(keys: list[Any]) -> int:
     """Where the dimensions chosen by arrays go: to the arrays, or to the front when slices lie between these."""
     at = [i for i, k in enumerate(keys) if k is not None and not isinstance(k, slice)]
     return at[0] if at[-1] - at[0] + 1 == len(at) else 0
 
 
-def _expand_ellipsis(a: Tracer, keys: tuple[Any, ...]) -> list[Any]:
+def expand_ellipsis(a: Tracer, keys: tuple[Any, ...]) -> list[Any]:
     """Keys for all dimensions, in order."""
     if any(isinstance(k, (np.ndarray, list)) or (isinstance(k, Tracer) and (k.ndim or not k.is_size)) for k in keys
            if not is_label_array(k)):
-        raise TraceError(located(f"indexing with a list, a mask or a traced number cannot be recorded; {_REMEDY}"))
+        raise TraceError(located(f"indexing with a mask, a list or a traced number cannot be recorded; {_REMEDY}"))
     used = sum(1 for k in keys if k is not None and k is not Ellipsis)
     if used > a.ndim:
         raise ShapeError(located(f"{used} indices for an array of shape {show_shape(a.value.shape)}"))
@@ -71,7 +74,7 @@ def _expand_ellipsis(a: Tracer, keys: tuple[Any, ...]) -> list[Any]:
     return [*keys[:at], *[slice(None)] * (a.ndim - used), *keys[at + 1:]]
 
 
-def _is_full(a: Tracer, axis: int, k: slice) -> bool:
+def is_full(a: Tracer, axis: int, k: slice) -> bool:
     """True for `:`, `0:`, `:n` with n the size of the axis, and for any slice that keeps an axis of size 1."""
     if k.step not in (None, 1):
         return False
@@ -82,17 +85,17 @@ def _is_full(a: Tracer, axis: int, k: slice) -> bool:
     return starts and (stop is None or (dim == 1 and isinstance(stop, int) and stop >= 1))
 
 
-def _single(a: Tracer, axis: int, k: slice) -> int:
-    """The position of the only element that a slice keeps."""
+def one_element(k: slice) -> int | None:
+    """The position of the only element that a slice keeps; None for other slices."""
     start = 0 if k.start is None else k.start
     if isinstance(start, int) and k.step in (None, 1):
         last = start == -1 and k.stop is None
         if last or (isinstance(k.stop, int) and k.stop == start + 1 and k.stop != 0):
-            return _element(a, axis, start)
-    raise TraceError(located(f"the slice {shown_slice(k)} of an axis cannot be recorded; {_REMEDY}"))
+            return start
+    return None
 
 
-def _element(a: Tracer, axis: int, k: Any) -> int:
+def element(a: Tracer, axis: int, k: Any) -> int:
     """A non-negative position; the trace becomes valid only for sizes that contain it."""
     try:
         position = k.__index__()

@@ -7,13 +7,14 @@ fuses with others over the same axis.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from redfuser.errors import RedfuserError, ShapeError, TraceError
-from redfuser.frontend.dims import Dim, show_shape
+from redfuser.frontend.dims import Dim, Shape, show_shape
 from redfuser.frontend.record import BOOL, INT, NoMeaning, Recorder, Value
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
@@ -35,7 +36,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Tracer:
                                  "labels[:, None] for one label per row"))
     place = _axis(axis, a.ndim)
     others = tuple(None if i == place else i for i in range(a.ndim))
-    return _select(a.view((*others, place)), chosen)
+    return _select(a.wrap(r.view(a.value, (*others, place))), chosen)
 
 
 def is_label_array(key: Any) -> bool:
@@ -43,10 +44,50 @@ def is_label_array(key: Any) -> bool:
     return isinstance(key, (Tracer, np.ndarray)) and key.ndim > 0 and key.dtype.kind in "iu"
 
 
+def as_label_array(key: Any) -> Any:
+    """The array of a list or range of integers; anything else stays."""
+    if isinstance(key, (list, range)) and len(key) and all(isinstance(i, (int, np.integer)) for i in key):
+        found = np.asarray(key)
+        return found if found.dtype.kind in "iu" else key
+    return key
+
+
 def index_labels(a: Tracer, keys: Mapping[int, Any], before: int) -> Tracer:
     """`a` indexed by arrays: one of labels, the others positions along their axes, as np.arange counts them.
 
     `keys`: axis -> array; `before`: how many of the other axes come before what is chosen.
+
+    Raises
+    ------
+    TraceError
+        for several arrays of labels.
+    """
+    r = a.recorder
+    chosen = choice(a, keys)
+    rest = [axis for axis in range(a.ndim) if axis not in chosen.arrays]
+    found = a.wrap(r.view(a.value, (*chosen.front, *rest, *([] if chosen.label is None else [chosen.label]))))
+    if chosen.label is not None:
+        places = chosen.arrays[chosen.label]
+        found = _select(found, Tracer(r, r.view(places, (*range(places.ndim), *(None for _ in rest)))))
+    shape = chosen.shape
+    found = found.wrap(r.broadcast(found.value, (*shape, *(a.value.shape[axis] for axis in rest))))
+    slices = range(len(shape), found.ndim)
+    return found.wrap(r.view(found.value, (*slices[:before], *range(len(shape)), *slices[before:]))).copy()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What arrays choose: `arrays` by axis, which broadcast to `shape`; the one axis they choose freely from (`label`);
+    for every dimension of `shape` the axis that it runs along, if any (`front`)."""
+
+    arrays: Mapping[int, Value]
+    shape: Shape
+    label: int | None
+    front: tuple[int | None, ...]
+
+
+def choice(a: Tracer, keys: Mapping[int, Any]) -> Choice:
+    """Read an index of arrays (axis -> array): one of labels, the others positions along their axes.
 
     Raises
     ------
@@ -65,15 +106,8 @@ def index_labels(a: Tracer, keys: Mapping[int, Any], before: int) -> Tracer:
         raise TraceError(located("an index with several arrays of labels cannot be recorded; choose along one axis, "
                                  "and index the others with np.arange of their length"))
     shape = r.common_shape("an index", list(arrays.values()))
-    front = [aligned.get(i - len(shape)) for i in range(len(shape))]
-    rest = [axis for axis in range(a.ndim) if axis not in arrays]
-    found = a.view((*front, *rest, *labels))
-    if labels:
-        chosen = arrays[labels[0]]
-        found = _select(found, Tracer(r, r.view(chosen, (*range(chosen.ndim), *(None for _ in rest)))))
-    found = found.wrap(r.broadcast(found.value, (*shape, *(a.value.shape[axis] for axis in rest))))
-    slices = range(len(shape), found.ndim)
-    return found.view((*slices[:before], *range(len(shape)), *slices[before:]))
+    front = tuple(aligned.get(i - len(shape)) for i in range(len(shape)))
+    return Choice(arrays, shape, labels[0] if labels else None, front)
 
 
 def _positions(r: Recorder, key: Any, dim: Dim | int) -> Value | None:
@@ -123,18 +157,23 @@ def _select(a: Tracer, labels: Tracer) -> Tracer:
     r, dim = a.recorder, a.value.shape[-1]
     if labels.dtype.kind not in "iu":
         raise NoMeaning(located(f"an index has dtype {labels.dtype}; convert with .astype(np.int64)"))
-    length = r.size(dim)
-    _check(r, labels.value, length)
-    place = r.cast(labels.value, INT)
-    if labels.dtype.kind == "i":  # from the end
-        place = r.where(r.ufunc(np.less, place, r.const(0)), r.ufunc(np.add, place, length), place)
-    hit = r.ufunc(np.equal, r.arange(dim), r.view(place, (*range(place.ndim), None)))
+    hit = hits(r, labels.value, dim)
     if a.dtype == BOOL:
         both = r.ufunc(np.logical_and, hit, a.value)
         return a.wrap(r.reduce(np.logical_or, both, (both.ndim - 1,)))
     value = r.cast(a.value, INT) if a.dtype.kind == "u" else a.value
     kept = r.where(hit, value, r.const(0, value.dtype))
     return a.wrap(r.cast(r.reduce(np.add, kept, (kept.ndim - 1,)), a.dtype))
+
+
+def hits(r: Recorder, labels: Value, dim: Dim | int) -> Value:
+    """Where the positions along `dim`, a new last dimension, are those that integers name."""
+    length = r.size(dim)
+    _check(r, labels, length)
+    place = r.cast(labels, INT)
+    if labels.dtype.kind == "i":  # from the end
+        place = r.where(r.ufunc(np.less, place, r.const(0)), r.ufunc(np.add, place, length), place)
+    return r.ufunc(np.equal, r.arange(dim), r.view(place, (*range(place.ndim), None)))
 
 
 def _check(r: Recorder, place: Value, length: Value) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.frontend.record import Recorder
+from redfuser.frontend.scalars import PYTHON_TYPES
 from redfuser.frontend.standin import FUNCTIONS, MODULES, random_stand_in
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -81,7 +82,8 @@ class Rebinder:
             return known
         names = frozenset(_names(f.__code__))
         # a function looks its builtins up when it is made, so they come first
-        scope: dict[str, Any] = {**f.__globals__, "__builtins__": {**_builtins_of(f), "__import__": self._import}}
+        scope: dict[str, Any] = {
+            **f.__globals__, "__builtins__": {**_builtins_of(f), **PYTHON_TYPES, "__import__": self._import}}
         closure = tuple(CellType() for _ in f.__closure__ or ())
         copy = FunctionType(f.__code__, scope, f.__name__, f.__defaults__, closure)
         copy.__kwdefaults__ = f.__kwdefaults__

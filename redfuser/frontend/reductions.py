@@ -1,4 +1,4 @@
-"""Reductions of traced arrays with NumPy's signatures: sum, max, mean, var, norm, ..."""
+"""Reductions of traced arrays with NumPy's signatures: sum, max, mean, var, ..."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def reduce(ufunc: np.ufunc, a: Tracer, axis: Any = None, dtype: Any = None, out:
         value = r.where(lift(r, where), value, _number(r, _neutral(ufunc, value, initial), value.dtype))
     result = r.reduce(ufunc, value, axis_tuple(a, axis), bool(keepdims))
     if initial is not MISSING and initial is not None:
-        result = r.ufunc(ufunc, result, _number(r, initial, result.dtype))
+        start = _number(r, initial, result.dtype)
+        result = r.ufunc(ufunc, result, r.cast(start, result.dtype) if start.dtype != result.dtype else start)
     return a.wrap(result)
 
 
@@ -116,7 +117,7 @@ def count_nonzero(a: Tracer, axis: Any = None, *, keepdims: bool = False) -> Tra
 
 def logaddexp(a: Tracer, axis: Any = None, keepdims: bool = False) -> Any:
     """np.logaddexp.reduce = log of the sum of exponentials, about the maximum: -inf when nothing is alive."""
-    x = _floating(a, None)
+    x = floating(a, None)
     high = amax(x, axis, keepdims=True)
     total = np.log(sum_(np.exp(x - high), axis, keepdims=True)) + high
     return total if keepdims else np.squeeze(total, axis_tuple(a, axis))
@@ -126,21 +127,21 @@ def mean(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdi
          where: Any = True) -> Any:
     """np.mean = sum / number of elements (those `where` keeps)."""
     _no_out("mean", out)
-    x = _floating(a, dtype)
-    return sum_(x, axis, keepdims=keepdims, where=where) / _count(x, axis, keepdims, where)
+    x = floating(a, dtype)
+    return sum_(x, axis, keepdims=keepdims, where=where) / count(x, axis, keepdims, where)
 
 
 def var(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False, *,
         where: Any = True, mean: Any = None, correction: Any = None) -> Any:
     """np.var in the centred form sum((x - mean)^2) / (n - ddof), as a careful user would write it."""
     _no_out("var", out)
-    x = _floating(a, dtype)
+    x = floating(a, dtype)
     center = _mean(x, axis, keepdims=True, where=where) if mean is None else mean
     squares = np.square(x - center)
-    count, removed = _count(x, axis, keepdims, where), ddof if correction is None else correction
+    number, removed = count(x, axis, keepdims, where), ddof if correction is None else correction
     if isinstance(removed, Tracer) or removed != 0:
-        count = count - removed
-    return sum_(squares, axis, keepdims=keepdims, where=where) / count
+        number = number - removed
+    return sum_(squares, axis, keepdims=keepdims, where=where) / number
 
 
 _mean = mean
@@ -156,35 +157,7 @@ def ptp(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False) ->
     return amax(a, axis, out, keepdims) - amin(a, axis, out, keepdims)  # type: ignore[no-any-return]
 
 
-def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
-    """np.average for weights of the shape of `a` (or broadcastable to it)."""
-    if returned:
-        raise TraceError(located("np.average(returned=True) cannot be recorded; compute np.sum(weights) yourself"))
-    if weights is None:
-        return mean(a, axis, keepdims=keepdims)
-    if np.ndim(weights) != np.ndim(a):
-        raise TraceError(located("np.average with weights of another rank cannot be recorded; write "
-                                 "(a * w).sum() / w.sum()"))
-    return np.sum(a * weights, axis, keepdims=keepdims) / np.sum(weights, axis, keepdims=keepdims)
-
-
-def norm(x: Tracer, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.linalg.norm for vectors (one axis) and for whole arrays: orders None, 1, 2, inf, -inf."""
-    one_axis = x.ndim == 1 if axis is None else len(axis_tuple(x, axis)) == 1
-    frobenius = ord is None and axis is None
-    if not frobenius and (not one_axis or ord not in (None, 1, 2, np.inf, -np.inf)):
-        raise TraceError(located(f"np.linalg.norm(ord={ord!r}, axis={axis!r}) cannot be recorded; write the norm with "
-                                 "np.sum, np.max and np.abs"))
-    x = x if x.dtype.kind == "f" else x.astype(FLOAT)  # as NumPy, which widens what is no float to it
-    magnitude: Any = np.abs(x)
-    if ord == 1:
-        return np.sum(magnitude, axis, keepdims=keepdims)
-    if ord in (np.inf, -np.inf):
-        return (amax if ord > 0 else amin)(magnitude, axis, keepdims=keepdims)
-    return np.sqrt(np.sum(np.square(x), axis, keepdims=keepdims))
-
-
-def _floating(a: Tracer, dtype: Any) -> Tracer:
+def floating(a: Tracer, dtype: Any) -> Tracer:
     """`a` in the dtype that means and variances are computed in."""
     if dtype is None and is_float(a.dtype) and not a.value.weak:
         return a
@@ -195,7 +168,7 @@ def _as_bool(a: Tracer) -> Tracer:
     return a if a.dtype == BOOL else a.astype(BOOL)
 
 
-def _count(a: Tracer, axis: Any, keepdims: bool, where: Any) -> Any:
+def count(a: Tracer, axis: Any, keepdims: bool, where: Any) -> Any:
     """The number of elements reduced; an int or a symbolic size unless `where` chooses."""
     axes = axis_tuple(a, axis)
     if where is not True:

@@ -14,7 +14,7 @@ import numpy as np
 
 from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend.dims import Dim, Shape, show_shape
-from redfuser.frontend.record import Value
+from redfuser.frontend.record import Value, refuse_argument
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer
 
@@ -66,6 +66,9 @@ def regrouped(a: Value, entries: Sequence[Any]) -> Shape:
     atoms = [x for d in a.shape if isinstance(d, Dim) for x in d.atoms()]
     lengths = [x.value for x in atoms]
     target = [_Entry(e) for e in entries]
+    for e in entries:
+        if isinstance(e, Tracer):
+            refuse_argument(e.value, "the shape of a reshape")
     if not all(lengths) or any(not isinstance(t.number, (int, np.integer)) for t in target):
         raise TraceError(located(f"reshape of {show_shape(a.shape)} merges or splits axes, which takes known lengths "
                                  "other than 0; pass the array with its axes apart"))

@@ -18,7 +18,8 @@ _INSTEAD = {
 
 def missing(name: str) -> str:
     """The remedy for a NumPy function or method that cannot be recorded."""
-    return _INSTEAD.get(name, f"do it before or after the fused function ({LISTED})")
+    split = f"split the function there: fuse the parts before and after it, and call it between them ({LISTED})"
+    return _INSTEAD.get(name, split)
 
 
 def branch_on_data() -> str:

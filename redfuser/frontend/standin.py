@@ -16,6 +16,7 @@ import numpy as np
 
 from redfuser.errors import TraceError
 from redfuser.frontend import creation
+from redfuser.frontend.scalars import NUMPY_TYPES
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer
 
@@ -102,7 +103,7 @@ def random_stand_in(value: Any) -> Any:
     return None
 
 
-NUMPY = StandIn(np, {**NUMPY_FUNCTIONS, "random": RANDOM})
+NUMPY = StandIn(np, {**NUMPY_FUNCTIONS, **NUMPY_TYPES, "random": RANDOM})
 MATH = StandIn(math, MATH_FUNCTIONS)
 
 MODULES: dict[int, ModuleType] = {id(np): NUMPY, id(math): MATH, id(np.random): RANDOM}
@@ -110,6 +111,7 @@ MODULES: dict[int, ModuleType] = {id(np): NUMPY, id(math): MATH, id(np.random): 
 
 FUNCTIONS: dict[int, Callable[..., Any]] = {
     **{id(getattr(np, name)): function for name, function in NUMPY_FUNCTIONS.items()},
+    **{id(getattr(np, name)): kind for name, kind in NUMPY_TYPES.items()},
     **{id(getattr(math, name)): function for name, function in MATH_FUNCTIONS.items()},
 }
 """id of a real function, for names imported from the modules -> its replacement."""

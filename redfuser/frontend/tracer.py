@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ import numpy as np
 from redfuser.errors import TraceError
 from redfuser.frontend.dims import show_shape
 from redfuser.frontend.join import Joined
+from redfuser.frontend.memory import Memory
 from redfuser.frontend.record import NoMeaning, Recorder, Value, refuse_argument
 from redfuser.frontend.remedies import LISTED, branch_on_data, missing, out_of_place
 from redfuser.frontend.source import located
@@ -45,6 +47,16 @@ def _unary(ufunc: np.ufunc) -> Callable[..., Any]:
     return apply
 
 
+def _method(name: str) -> Callable[..., Any]:
+    """The method that calls the NumPy function of its name."""
+
+    def method(self: Tracer, *args: Any, **kwargs: Any) -> Any:
+        return getattr(np, name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
 class Tracer:
     """A recorded array. Made by `trace`, never by users.
 
@@ -60,7 +72,7 @@ class Tracer:
     def __init__(self, recorder: Recorder, value: Value) -> None:
         self.recorder = recorder
         self.value = value
-        self.aliased = value.op == "input"  # another array may share the memory of this one
+        self.memory = Memory(value.op == "input", [weakref.ref(self)])
 
     # ---- facts
 
@@ -84,6 +96,14 @@ class Tracer:
         return functools.reduce(operator.mul, lengths) if lengths else 1
 
     @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> Any:
+        return self.size * self.itemsize
+
+    @property
     def T(self) -> Any:
         return self.transpose()
 
@@ -98,6 +118,13 @@ class Tracer:
     def wrap(self, value: Value) -> Tracer:
         """A tracer of the same recording."""
         return Tracer(self.recorder, value)
+
+    def sharing(self, value: Value) -> Tracer:
+        """A tracer whose memory is that of this one, as NumPy's views have it."""
+        result = self.wrap(value)
+        result.memory = self.memory
+        self.memory.add(result)
+        return result
 
     def lift(self, other: Any) -> Value:
         """The value of an operand: a tracer, a number, or an array from outside (which becomes an input)."""
@@ -123,12 +150,22 @@ class Tracer:
         """`self op= other`. The array keeps its shape and dtype, and everyone who holds it sees the new values."""
         if self.value.weak:
             return self.operate(ufunc, self, other)  # type: ignore[no-any-return]
-        if self.aliased:
-            raise TraceError(located("in-place arithmetic on an argument, a view, or an array that has views cannot be "
-                                     f"recorded; {out_of_place()}"))
         result: Value = self.operate(ufunc, self, other).value
-        if not np.can_cast(result.dtype, self.dtype, "same_kind"):
-            raise NoMeaning(located(f"cannot store {result.dtype} in place into {self.dtype}; {out_of_place()}"))
+        return self.store(result, out_of_place())
+
+    def store(self, result: Value, remedy: str) -> Tracer:
+        """Put a value into this array. `remedy`: what to write where that cannot be recorded.
+
+        Raises
+        ------
+        TraceError
+            when others may hold this array, or its dtype cannot hold the value.
+        """
+        if not self.memory.belongs_to(self):
+            raise TraceError(located("in-place changes of an argument, or of an array that another name holds a view "
+                                     f"of, cannot be recorded; {remedy}"))
+        if not np.can_cast(result.dtype, self.dtype, "same_kind") and not result.weak:
+            raise NoMeaning(located(f"cannot store {result.dtype} in place into {self.dtype}; {remedy}"))
         self.value = self.recorder.broadcast(self.recorder.cast(result, self.dtype), self.value.shape)
         return self
 
@@ -217,8 +254,10 @@ class Tracer:
                                      "function"))
         return format(self._number("a text format"), form) if form else str(self)
 
-    def item(self, *_: Any) -> Any:
-        return self._number(".item()")
+    def item(self, *args: Any) -> Any:
+        from redfuser.frontend.scalars import number_of
+
+        return number_of(self, {"f": float, "b": bool}.get(self.dtype.kind, int), ".item()")
 
     def __len__(self) -> int:
         if self.ndim == 0:
@@ -239,63 +278,27 @@ class Tracer:
         return index(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise TraceError(located("assignment to elements cannot be recorded; build the array with np.where(condition, "
-                                 "new, old)"))
+        from redfuser.frontend.assign import assign_elements
+
+        assign_elements(self, key, value)
 
     def view(self, dims: tuple[int | None, ...], fixed: tuple[tuple[int, int], ...] = ()) -> Tracer:
         """Rearranged dimensions (`graph.View`), sharing memory as NumPy's views do."""
         if not isinstance(dims, tuple):  # the user means the method of NumPy's arrays
             raise TraceError(located("the array method .view cannot be recorded; convert with .astype(dtype)"))
-        result = self.wrap(self.recorder.view(self.value, dims, fixed))
-        result.aliased = self.aliased = True
-        return result
+        return self.sharing(self.recorder.view(self.value, dims, fixed))
 
     # ---- methods, all by way of the NumPy function of the same name
 
-    def sum(self, *args: Any, **kwargs: Any) -> Any:
-        return np.sum(self, *args, **kwargs)
-
-    def prod(self, *args: Any, **kwargs: Any) -> Any:
-        return np.prod(self, *args, **kwargs)
-
-    def max(self, *args: Any, **kwargs: Any) -> Any:
-        return np.max(self, *args, **kwargs)
-
-    def min(self, *args: Any, **kwargs: Any) -> Any:
-        return np.min(self, *args, **kwargs)
-
-    def mean(self, *args: Any, **kwargs: Any) -> Any:
-        return np.mean(self, *args, **kwargs)
-
-    def var(self, *args: Any, **kwargs: Any) -> Any:
-        return np.var(self, *args, **kwargs)
-
-    def std(self, *args: Any, **kwargs: Any) -> Any:
-        return np.std(self, *args, **kwargs)
-
-    def any(self, *args: Any, **kwargs: Any) -> Any:
-        return np.any(self, *args, **kwargs)
-
-    def all(self, *args: Any, **kwargs: Any) -> Any:
-        return np.all(self, *args, **kwargs)
-
-    def argmax(self, *args: Any, **kwargs: Any) -> Any:
-        return np.argmax(self, *args, **kwargs)
-
-    def argmin(self, *args: Any, **kwargs: Any) -> Any:
-        return np.argmin(self, *args, **kwargs)
+    sum, prod, max, min = _method("sum"), _method("prod"), _method("max"), _method("min")
+    mean, var, std = _method("mean"), _method("var"), _method("std")
+    any, all, argmax, argmin = _method("any"), _method("all"), _method("argmax"), _method("argmin")
+    clip, round, ptp, trace, diagonal = (
+        _method("clip"), _method("round"), _method("ptp"), _method("trace"), _method("diagonal"))
+    swapaxes, squeeze, take = _method("swapaxes"), _method("squeeze"), _method("take")
 
     def dot(self, other: Any) -> Any:
         return np.dot(self, other)
-
-    def clip(self, *args: Any, **kwargs: Any) -> Any:
-        return np.clip(self, *args, **kwargs)
-
-    def swapaxes(self, axis1: int, axis2: int) -> Any:
-        return np.swapaxes(self, axis1, axis2)
-
-    def squeeze(self, axis: Any = None) -> Any:
-        return np.squeeze(self, axis)
 
     def transpose(self, *axes: Any) -> Any:
         order: Any = axes[0] if len(axes) == 1 and (axes[0] is None or np.iterable(axes[0])) else axes or None
@@ -309,17 +312,27 @@ class Tracer:
         return self.reshape(-1, order=order)
 
     def flatten(self, order: str = "C") -> Any:
-        return self.reshape(-1, order=order)
+        return self.reshape(-1, order=order).copy()
 
-    def round(self, decimals: int = 0) -> Any:
-        return np.round(self, decimals)
+    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
+               copy: bool = True) -> Tracer:
+        """Conversion to another dtype. Memory layout makes no difference here."""
+        if self.dtype == dtype and not copy and not self.value.weak:
+            return self
+        result = self.wrap(self.recorder.cast(self.value, np.dtype(dtype)))
+        result.memory.borrowed = False
+        return result
 
-    def astype(self, dtype: Any, **_: Any) -> Tracer:
-        """Conversion to another dtype. Memory-layout and copy arguments make no difference here."""
-        return self.wrap(self.recorder.cast(self.value, np.dtype(dtype)))
+    def copy(self, *_: Any, **__: Any) -> Tracer:
+        return self.astype(self.dtype)
 
-    def copy(self, *_: Any) -> Tracer:
-        return self.wrap(self.recorder.cast(self.value, self.dtype))
+    def conj(self) -> Tracer:
+        return self
+
+    conjugate = conj
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
 
     def __copy__(self) -> Tracer:
         return self.copy()

@@ -9,7 +9,7 @@ import numpy as np
 from redfuser.errors import TraceError
 from redfuser.frontend.formulas import FORMULAS
 from redfuser.frontend.record import BOOL, Recorder, Value, result_dtype
-from redfuser.frontend.remedies import LISTED
+from redfuser.frontend.remedies import missing
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
 from redfuser.ir.dtypes import is_float
@@ -42,10 +42,13 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
     TraceError
         for other ufuncs, methods and keywords.
     """
-    if ufunc is np.matmul and method == "__call__" and not kwargs:
-        from redfuser.frontend.contract import matmul
-
-        return matmul(*inputs)
+    if ufunc.signature is not None and method == "__call__":
+        return _product(ufunc, inputs, kwargs)
+    if method == "outer" and len(inputs) == 2:
+        first, second = (Tracer(recorder, lift(recorder, x)) for x in inputs)
+        return call_ufunc(recorder, ufunc, "__call__", (first[(..., *(None,) * second.ndim)], second), kwargs)
+    if method == "reduce" and ufunc in BITWISE and inputs[0].dtype == BOOL:
+        ufunc = BITWISE[ufunc]
     if method == "reduce" and ufunc in REDUCERS:
         from redfuser.frontend.reductions import reduce
 
@@ -54,14 +57,14 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
         from redfuser.frontend.reductions import logaddexp
 
         return logaddexp(*inputs, **{"axis": 0, **kwargs})
-    where = kwargs.pop("where", True)
-    if kwargs.pop("out", None) is not None or where is not True:
-        raise TraceError(located(f"np.{ufunc.__name__} with out= or where= cannot be recorded; assign the result to a "
-                                 "name, and choose elements with np.where"))
+    where, out = kwargs.pop("where", True), kwargs.pop("out", None)
+    if out is not None or where is not True:
+        return _into(recorder, ufunc, method, inputs, kwargs, out, where)
     dtype = kwargs.pop("dtype", None)
     if method != "__call__" or kwargs:
-        raise TraceError(located(f"np.{ufunc.__name__} with method {method!r} and keywords {sorted(kwargs)} cannot be "
-                                 "recorded; use the plain call or a reduction"))
+        shown = f".{method}" * (method != "__call__") + f" with keywords {sorted(kwargs)}" * bool(kwargs)
+        raise TraceError(located(f"np.{ufunc.__name__}{shown} cannot be recorded; use the plain call or a reduction, "
+                                 f"or {missing(ufunc.__name__)}"))
     values = [lift(recorder, x) for x in inputs]
     if ufunc in FORMULAS:
         dtype = result_dtype(ufunc, values) if dtype is None else dtype
@@ -70,6 +73,35 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
     if ufunc in FORMULAS:
         return FORMULAS[ufunc](*(Tracer(recorder, v) for v in values))
     return Tracer(recorder, elementwise(recorder, ufunc, values))
+
+
+def _into(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any],
+          out: Any, where: Any) -> Tracer:
+    """`ufunc(*inputs, out=..., where=...)`: `out` keeps its elements where `where` is false."""
+    name = f"np.{ufunc.__name__}"
+    target = out[0] if isinstance(out, tuple) else out
+    if not isinstance(target, Tracer):
+        problem = f"{name} with where= and no out= leaves elements undefined" if target is None else (
+            f"{name} with out= an array from outside cannot be recorded")
+        raise TraceError(located(f"{problem}; choose elements with np.where, or give out=np.zeros_like(x)"))
+    result = call_ufunc(recorder, ufunc, method, inputs, kwargs).value
+    if where is not True:
+        kept = target.value if np.can_cast(target.dtype, result.dtype) else recorder.cast(target.value, result.dtype)
+        result = recorder.where(lift(recorder, where), result, kept)
+    return target.store(result, "assign the result to a name, and choose elements with np.where")
+
+
+def _product(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """np.matmul and the other ufuncs that sum over an axis."""
+    from redfuser.frontend import contract
+
+    name = ufunc.__name__
+    found = getattr(contract, name, None)
+    allowed = {"axis"} if name == "vecdot" else set()
+    if found is None or not set(kwargs) <= allowed:
+        raise TraceError(located(f"np.{name} with keywords {sorted(kwargs)} cannot be recorded; use the plain call, "
+                                 "and assign the result to a name"))
+    return found(*inputs, **kwargs)
 
 
 def elementwise(recorder: Recorder, ufunc: np.ufunc, values: list[Value]) -> Value:
@@ -93,8 +125,9 @@ def supported(ufunc: np.ufunc, values: list[Value]) -> np.ufunc:
         return BITWISE[ufunc]
     if ufunc in INTEGER:
         if any(is_float(v.dtype) for v in values):
-            raise TraceError(located(f"np.{name} of floating-point arrays cannot be recorded; use np.floor(a / b)"))
+            raise TraceError(located(f"np.{name} of floating-point arrays cannot be recorded; use np.floor(a / b), "
+                                     "and a - b * np.floor(a / b) for the remainder"))
         return ufunc
     if ufunc not in ELEMENTWISE:
-        raise TraceError(located(f"np.{name} cannot be recorded; {LISTED}"))
+        raise TraceError(located(f"np.{name} cannot be recorded; {missing(name)}"))
     return ufunc

@@ -1,0 +1,131 @@
+"""Parts of an axis: slices that divide it evenly, np.split, np.take, and positions in reverse."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from typing import Any
+
+import numpy as np
+
+from redfuser.errors import ShapeError, TraceError
+from redfuser.frontend.dims import show_shape
+from redfuser.frontend.record import Value
+from redfuser.frontend.remedies import shown_slice
+from redfuser.frontend.source import located
+from redfuser.frontend.tracer import Tracer
+
+
+def section(a: Tracer, axis: int, k: slice) -> Tracer:
+    """`a[..., k, ...]` for a slice that is one of equal parts of the axis, whose size becomes static: the axis is split
+    by a reshape. Positions (`np.arange`) can also be reversed.
+
+    Raises
+    ------
+    TraceError
+        for other slices.
+    """
+    dim, r = a.value.shape[axis], a.recorder
+    if (k.start, k.stop, k.step) == (None, None, -1):
+        return a.wrap(_reversed(a, a.value, axis))
+    if k.step is None or (isinstance(k.step, int) and k.step == 1):
+        length = int(r.specialise(r.size(dim), f"the slice {shown_slice(k)}"))
+        start, stop, _ = slice(k.start, k.stop).indices(length)
+        size = stop - start
+        if size == length:
+            return a
+        if size > 0 and length % size == 0 and start % size == 0:
+            return _part(a, axis, length, size, start // size)
+    raise TraceError(located(
+        f"the slice {shown_slice(k)} of an axis of {dim if isinstance(dim, int) else dim.find().value} cannot be "
+        "recorded, only slices that are one of equal parts (x[:n // 2]); choose elements with np.where, or pass the "
+        "slice as an argument"))
+
+
+def _part(a: Tracer, axis: int, length: int, size: int, number: int) -> Tracer:
+    """The part with this number of an axis that is cut into parts of equal size."""
+    place = tuple(range(a.ndim))
+    if size == 1:
+        return a.view((*place[:axis], None, *place[axis + 1:]), ((axis, number),))
+    shape = a.shape
+    apart = a.reshape((*shape[:axis], length // size, size, *shape[axis + 1:]))
+    return apart.view((*place[:axis], *(i + 1 for i in place[axis:])), ((axis, number),))  # type: ignore[no-any-return]
+
+
+def _reversed(a: Tracer, v: Value, axis: int) -> Value:
+    """A value that is computed from positions, in the opposite order along one of its dimensions.
+
+    Raises
+    ------
+    TraceError
+        for data, which are read forwards only.
+    """
+    r = a.recorder
+    if v.shape[axis] == 1:
+        return v
+    if v.op == "arange":
+        return r.ufunc(np.subtract, r.ufunc(np.subtract, r.size(v.shape[0]), r.const(1)), v)
+    if v.op in ("ufunc", "where", "cast"):
+        behind = v.ndim - axis
+        inputs = [x if behind > x.ndim else _reversed(a, x, x.ndim - behind) for x in v.inputs]
+        return r.add(v.op, inputs, v.shape, v.dtype, v.param)
+    if v.op == "view" and not v.param.fixed:
+        return r.view(_reversed(a, v.inputs[0], v.param.dims[axis]), v.param.dims)
+    raise TraceError(located(f"reversed axes (::-1) of data of shape {show_shape(a.value.shape)} cannot be recorded, "
+                             "only reversed positions (np.arange); pass x[::-1] as an argument"))
+
+
+def split(ary: Tracer, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
+    """np.split into parts of equal size"""
+    place = operator.index(axis) % rank_of(ary)
+    full = [slice(None)] * ary.ndim
+    if isinstance(indices_or_sections, (list, tuple, np.ndarray)):
+        edges = [None, *(operator.index(i) for i in indices_or_sections), None]
+    else:
+        r, dim = ary.recorder, ary.value.shape[place]
+        length = int(r.specialise(r.size(dim), "np.split"))
+        count = operator.index(indices_or_sections)
+        if count < 1 or length % count:
+            raise ShapeError(located(f"np.split of an axis of {length} into {count} parts: they would differ in size"))
+        edges = [i * (length // count) for i in range(count + 1)]
+    return [ary[(*full[:place], slice(i, j), *full[place + 1:])] for i, j in itertools.pairwise(edges)]
+
+
+def rank_of(a: Tracer) -> int:
+    """The number of dimensions of what is split."""
+    if a.ndim == 0:
+        raise ShapeError(located("np.split of a number; it takes an array"))
+    return a.ndim
+
+
+def hsplit(ary: Tracer, indices_or_sections: Any) -> list[Tracer]:
+    """np.hsplit"""
+    return split(ary, indices_or_sections, 1 if rank_of(ary) > 1 else 0)
+
+
+def take(a: Tracer, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Tracer:
+    """np.take: `a[..., indices, ...]`"""
+    if out is not None or mode != "raise":
+        raise TraceError(located("np.take with out= or mode= cannot be recorded; index with x[..., indices]"))
+    if axis is None:
+        a, axis = a.ravel(), 0
+    place = operator.index(axis) % rank_of(a)
+    return a[(*(slice(None),) * place, indices)]
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
+    """np.meshgrid of vectors"""
+    if indexing not in ("xy", "ij"):
+        raise ShapeError(located(f"np.meshgrid(indexing={indexing!r}) is neither 'xy' nor 'ij'"))
+    rank = len(xi)
+    order = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
+    grids = [np.reshape(x, (*(1,) * i, -1, *(1,) * (rank - 1 - i))) for i, x in zip(order, xi, strict=True)]
+    return tuple(grids) if sparse else tuple(np.broadcast_arrays(*grids))
+
+
+def polyval(p: Any, x: Any) -> Any:
+    """np.polyval by Horner's scheme, as NumPy computes it"""
+    found: Any = np.zeros_like(x)
+    for coefficient in p:
+        found = found * x + coefficient
+    return found
