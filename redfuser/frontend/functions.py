@@ -18,6 +18,7 @@ from redfuser.frontend.record import NoMeaning, promote
 from redfuser.frontend.regroup import regrouped
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
+from redfuser.ir.dtypes import finfo, is_float
 
 
 def where(condition: Any, *choices: Any) -> Tracer:
@@ -176,9 +177,9 @@ def _keep_band(m: Tracer, k: Any, compare: np.ufunc, name: str) -> Tracer:
 
 def nan_to_num(x: Tracer, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """np.nan_to_num"""
-    if x.dtype.kind != "f":
+    if not is_float(x.dtype):
         return x
-    limits = np.finfo(x.dtype)
+    limits = finfo(x.dtype)
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
     number = np.where(np.isnan(x), nan, x)

@@ -12,6 +12,7 @@ from redfuser.frontend.record import FLOAT
 from redfuser.frontend.reductions import axis_tuple, count, mean
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
+from redfuser.ir.dtypes import is_float
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
@@ -79,7 +80,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
     r = recorder_of(a, b, rtol, atol)
     assert r is not None
     x, y = (Tracer(r, lift(r, v)) for v in (a, b))
-    if y.dtype.kind != "f":
+    if not is_float(y.dtype):
         y = y.astype(FLOAT)
     near = (np.abs(x - y) <= atol + rtol * np.abs(y)) & np.isfinite(y) | (x == y)
     return near | np.isnan(x) & np.isnan(y) if equal_nan else near
