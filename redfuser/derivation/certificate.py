@@ -251,7 +251,8 @@ def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -
         return "", ""
     for what, stream in streams:
         try:
-            name, problem = _compared(form, stream, segments, f"with {what}")
+            split = segments if stream.length == sum(segments) else segments[1:]
+            name, problem = _compared(form, stream, split, f"with {what}")
         except Undefined:  # an operation of which floating point says nothing either
             continue
         if problem:
