@@ -126,7 +126,7 @@ _CONDITIONAL = frozenset({"div", "log", "log2", "log1p", "sqrt", "pow", "select"
 
 
 def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random) -> Iterator[tuple[str, Stream]]:
-    """Streams with a name each; they need not meet assumptions. Some leave out the first segment: there are many of them.
+    """Streams with a name each; they need not meet assumptions. Some have no first segment, being many.
 
     Raises
     ------
