@@ -265,7 +265,8 @@ def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -
     decided = 0
     for what, stream in streams:
         try:
-            name, problem = _compared(form, stream, segments, f"with {what}")
+            split = segments if stream.length == sum(segments) else segments[1:]
+            name, problem = _compared(form, stream, split, f"with {what}")
         except Undefined:  # it breaks an assumption, or floating point says nothing of an operation either
             continue
         decided += 1

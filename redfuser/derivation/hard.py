@@ -23,7 +23,7 @@ from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEval
 
 FEW = (-1, 1, 2, 3)
 """Few numbers make ties."""
-MOST_ALONE = 2
+MOST_ALONE = 3
 """Units that are tried as the only one that is 0."""
 
 
@@ -126,7 +126,7 @@ _CONDITIONAL = frozenset({"div", "log", "log2", "log1p", "sqrt", "pow", "select"
 
 
 def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random) -> Iterator[tuple[str, Stream]]:
-    """Streams with a name each; they need not meet assumptions.
+    """Streams with a name each; they need not meet assumptions. Some have no first segment, being many.
 
     Raises
     ------
@@ -157,11 +157,14 @@ def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random
     def positive(i: int) -> int:
         return rng.choice(FEW[2:]) if i else FEW[1]
 
+    def alternating(i: int) -> int:
+        return (-1) ** i * rng.choice(FEW[1:])
+
     def only(unit: str, dead: Callable[[int], bool], others: Callable[[int], int]) -> Stream:
         plain = stream(others, coin)
         number = mp.mpf(domain.inside(units[unit], 0))
         changed = tuple(number if dead(i) else v for i, v in enumerate(plain.values[unit]))
-        return Stream({**plain.values, unit: changed}, total)
+        return Stream({**plain.values, unit: changed}, total).part(0, sum(segments[1:]))
 
     def coin(_: int) -> bool:
         return rng.random() < 0.5
@@ -173,8 +176,8 @@ def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random
         yield "nothing selected", stream(few, lambda i: False)
     for unit in _alone(sampler.skeleton, drawn, rng):
         yield f"{unit} alone 0", only(unit, lambda i: True, positive)
-        yield f"{unit} alone 0, and numbers of both signs", only(unit, lambda i: True, few)
-        yield f"{unit} alone 0 in a prefix", only(unit, lambda i: i < first, few)
+        yield f"{unit} alone 0, and numbers of both signs", only(unit, lambda i: True, alternating)
+        yield f"{unit} alone 0 in a prefix", only(unit, lambda i: i < segments[1], few)
     yield "a dead prefix", stream(lambda i: 0 if i < first else few(i), lambda i: i >= first)
     yield "few different numbers", stream(few, coin)
 

@@ -72,8 +72,8 @@ KINDS = ("normal", "far", "ties", *SPECIAL, "wide", "constant", "sorted", "zeros
 
 def draw_arrays(tensors: Sequence[Tensor], sizes: Mapping[str, int], kind: str, rng: np.random.Generator,
                 streams: frozenset[str]) -> dict[str, Array]:
-    """Inputs of one kind. Infinities and NaN enter one tensor with a stream axis; the others stay finite. Data far from
-    zero and large data are one tensor or all with a stream axis.
+    """Inputs of one kind. Infinities and NaN enter one tensor with a stream axis; the others stay finite. Finite kinds
+    are one tensor with a stream axis, the others being normal, or all of them.
 
     Parameters
     ----------
@@ -86,12 +86,13 @@ def draw_arrays(tensors: Sequence[Tensor], sizes: Mapping[str, int], kind: str, 
     """
     carrying = [t.name for t in tensors if streams & set(t.axes) and is_float(t.dtype)]
     chosen = [str(rng.choice(carrying))] if carrying else []
-    if kind in FINITE and rng.random() < 0.5:
+    alone = kind in FINITE and rng.random() < 0.5
+    if kind in FINITE and not alone:
         chosen = carrying
     arrays = {}
     for t in tensors:
         shape = tuple(sizes[base_axis(a)] for a in t.axes)
-        own = kind if t.name in chosen or kind not in ("far", "wide") else "normal"
+        own = kind if t.name in chosen or not (alone or kind in ("far", "wide")) else "normal"
         dtype = numpy_dtype(t.dtype)
         arrays[t.name] = draw_array(shape, dtype, own if own in FINITE else "normal", rng)
         if kind in SPECIAL and t.name in chosen:
