@@ -258,8 +258,9 @@ def _merged(form: Skeletal, members: list[Accumulator], stream: Stream, segments
 def _hard_trial(form: HardForm, segments: tuple[int, ...], rng: random.Random) -> tuple[int, str, str]:
     """Streams that are hard for conditions. Returns how many decided something, the result that is wrong and how, twice
     "" when none is."""
+    sampler = Sampler(form.skeleton, rng)
     try:
-        streams = list(hard_streams(Sampler(form.skeleton, rng), segments, rng))
+        streams = [*hard_streams(sampler, segments, rng), ("any elements", sampler.units(sum(segments)))]
     except Undefined:  # none meets the assumptions
         return 0, "", ""
     decided = 0

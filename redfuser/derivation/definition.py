@@ -21,6 +21,7 @@ from redfuser.ir import (
     Tuple,
     check_cascade,
     comparisons,
+    computed,
     free_axes,
     walk,
     wrap,
@@ -114,7 +115,7 @@ class Cascade:
         if monoid not in MONOIDS or monoid == PIVOT:
             known = ", ".join(m for m in MONOIDS if m != PIVOT)
             raise ShapeError(f"argument 'monoid' is {monoid!r}; known are {known}, and those made by rf.monoid")
-        return self._add(monoid, name, wrap(body))
+        return self._add(monoid, name, _body(body))
 
     def _add(self, monoid: str, name: str, body: Expr) -> Ref:
         """A new reduction; returns its value."""
@@ -126,7 +127,7 @@ class Cascade:
         return Ref(name, kept)
 
     def _reduce_parts(self, monoid: UserMonoid, name: str, body: Any) -> Any:
-        bodies = tuple(map(wrap, body)) if isinstance(body, (tuple, list)) else (wrap(body),)
+        bodies = tuple(map(_body, body)) if isinstance(body, (tuple, list)) else (_body(body),)
         if len(bodies) != len(monoid.parts):
             raise ShapeError(f"argument 'body' has {len(bodies)} parts, {monoid.name} reduces "
                              f"{', '.join(monoid.parts)}")
@@ -136,11 +137,11 @@ class Cascade:
 
     def argmax(self, name: str, body: Any) -> Part:
         """Position of the largest `body` on the stream: of the first one among equals, of the first NaN."""
-        return Part(INDEX, (), self._add("argmax", name, wrap(body)))
+        return Part(INDEX, (), self._add("argmax", name, _body(body)))
 
     def argmin(self, name: str, body: Any) -> Part:
         """Position of the smallest `body` on the stream: of the first one among equals, of the first NaN."""
-        return Part(INDEX, (), self._add("argmin", name, wrap(body)))
+        return Part(INDEX, (), self._add("argmin", name, _body(body)))
 
     def topk(self, name: str, body: Any, k: int, *, largest: bool = True) -> tuple[Places, Places]:
         """The k largest (or smallest) of `body` and their positions, best first, as `rf.topk` orders them.
@@ -154,24 +155,24 @@ class Cascade:
         """
         if k < 1:
             raise ShapeError(f"argument 'k' is {k}; a top-k has at least one element")
-        ref = self._add(list_monoid(largest, k), name, wrap(body))
+        ref = self._add(list_monoid(largest, k), name, _body(body))
         return Places(VALUE, k, ref), Places(INDEX, k, ref)
 
     def sum(self, name: str, body: Any) -> Ref:
         """Sum of `body` over the stream."""
-        return self._add("sum", name, wrap(body))
+        return self._add("sum", name, _body(body))
 
     def max(self, name: str, body: Any) -> Ref:
         """Maximum of `body` over the stream."""
-        return self._add("max", name, wrap(body))
+        return self._add("max", name, _body(body))
 
     def min(self, name: str, body: Any) -> Ref:
         """Minimum of `body` over the stream."""
-        return self._add("min", name, wrap(body))
+        return self._add("min", name, _body(body))
 
     def prod(self, name: str, body: Any) -> Ref:
         """Product of `body` over the stream."""
-        return self._add("prod", name, wrap(body))
+        return self._add("prod", name, _body(body))
 
     def assume(self, condition: Any) -> None:
         """State that a condition holds: comparisons of tensors, numbers and results, joined by `&`.
@@ -184,13 +185,24 @@ class Cascade:
         TraceError
             when the condition holds no comparison.
         """
+        if isinstance(condition, bool):
+            raise TraceError(f"argument 'condition' is {condition}; state comparisons, like (0 <= p) & (p <= 1); for "
+                             "equality use np.equal(a, b)")
         found = tuple(comparisons(wrap(condition)))
         if not found:
             raise TraceError(f"argument 'condition' is {condition}; state comparisons, like (0 <= p) & (p <= 1)")
         self._assumptions += found
 
     def build(self) -> CascadeNode:
-        """The cascade as a term: what the compiler works on. Tensors appear in order of first use."""
+        """The cascade as a term: what the compiler works on. Tensors appear in order of first use.
+
+        Raises
+        ------
+        ShapeError
+            without a reduction, or when a tensor is used with different axes.
+        TraceError
+            when an assumption names a tensor that no reduction reads.
+        """
         loads: dict[str, Load] = {}
         for r in self._reductions:
             for x in walk(r.body):
@@ -198,12 +210,15 @@ class Cascade:
                     raise ShapeError(f"tensor {x.tensor} is used with axes {x.axes} and {loads[x.tensor].axes}")
         if not self._reductions:
             raise ShapeError(f"cascade {self.name} has no reduction: add one with .sum, .max, .min")
+        for a in self._assumptions:
+            for name in sorted(_reads(a) - set(loads)):
+                raise TraceError(f"cascade {self.name} assumes {a}, but no reduction reads {name}: drop the assumption")
         names = dict.fromkeys(a for x in loads.values() for a in x.axes if isinstance(a, str))
         names.setdefault(self.axis.name)
         tensors = tuple(Tensor(x.tensor, tuple(map(str, x.axes))) for x in loads.values())
         all_axes = tuple(map(Axis, names))
         built = CascadeNode(self.name, self.axis.name, all_axes, tensors, (), tuple(self._reductions), (),
-                            tuple(a for a in self._assumptions if _reads(a) <= set(loads)))
+                            tuple(self._assumptions))
         check_cascade(built)
         return built
 
@@ -226,6 +241,11 @@ class Places:
         if not -self.k <= place < self.k:
             raise IndexError(f"place {place} of a list of length {self.k}")
         return Part(self.part, (place % self.k,), self.of)
+
+
+def _body(value: Any) -> Expr:
+    """The expression that a user gives."""
+    return wrap(computed(value))
 
 
 def _reads(e: Expr) -> set[str]:

@@ -19,6 +19,7 @@ from redfuser.ir.expr import (
     Size,
     Tuple,
     Var,
+    computed,
     op,
     select,
     wrap,
@@ -45,8 +46,8 @@ from redfuser.ir.traverse import (
 __all__ = [
     "COMPARISONS", "COSTLY", "MONOIDS", "NEG_INF", "OPS", "POS_INF", "RANK", "Axis", "Cascade", "Cast", "Const", "Expr",
     "Idx", "Let", "Load", "New", "Node", "Old", "Op", "Out", "Part", "PartsMonoid", "Reduce", "Reduction", "Ref",
-    "Size", "Tensor", "Term", "Tuple", "Var", "check_cascade", "check_term", "children", "comparisons", "find_parts",
-    "free_axes", "has_parts", "is_monoid", "monoid", "names_read", "node", "op", "parts_monoid", "refs", "rename_axes",
-    "rewrite", "run_cascade", "run_term", "select", "show", "substitute", "walk", "with_children", "wrap",
-    "written_size",
+    "Size", "Tensor", "Term", "Tuple", "Var", "check_cascade", "check_term", "children", "comparisons", "computed",
+    "find_parts", "free_axes", "has_parts", "is_monoid", "monoid", "names_read", "node", "op", "parts_monoid", "refs",
+    "rename_axes", "rewrite", "run_cascade", "run_term", "select", "show", "substitute", "walk", "with_children",
+    "wrap", "written_size",
 ]

@@ -29,34 +29,34 @@ class Expr(Node):
         hash(self)  # while those of its parts are known: later, a deep expression would need a deep stack
 
     def __add__(self, other: Any) -> Expr:
-        return op("add", self, other)
+        return _of_operands("add", self, other)
 
     def __radd__(self, other: Any) -> Expr:
-        return op("add", other, self)
+        return _of_operands("add", other, self)
 
     def __sub__(self, other: Any) -> Expr:
-        return op("sub", self, other)
+        return _of_operands("sub", self, other)
 
     def __rsub__(self, other: Any) -> Expr:
-        return op("sub", other, self)
+        return _of_operands("sub", other, self)
 
     def __mul__(self, other: Any) -> Expr:
-        return op("mul", self, other)
+        return _of_operands("mul", self, other)
 
     def __rmul__(self, other: Any) -> Expr:
-        return op("mul", other, self)
+        return _of_operands("mul", other, self)
 
     def __truediv__(self, other: Any) -> Expr:
-        return op("div", self, other)
+        return _of_operands("div", self, other)
 
     def __rtruediv__(self, other: Any) -> Expr:
-        return op("div", other, self)
+        return _of_operands("div", other, self)
 
     def __pow__(self, other: Any) -> Expr:
-        return op("pow", self, other)
+        return _of_operands("pow", self, other)
 
     def __rpow__(self, other: Any) -> Expr:
-        return op("pow", other, self)
+        return _of_operands("pow", other, self)
 
     def __neg__(self) -> Expr:
         return op("neg", self)
@@ -65,22 +65,28 @@ class Expr(Node):
         return op("abs", self)
 
     def __lt__(self, other: Any) -> Expr:
-        return op("lt", self, other)
+        return _of_operands("lt", self, other)
 
     def __le__(self, other: Any) -> Expr:
-        return op("le", self, other)
+        return _of_operands("le", self, other)
 
     def __gt__(self, other: Any) -> Expr:
-        return op("gt", self, other)
+        return _of_operands("gt", self, other)
 
     def __ge__(self, other: Any) -> Expr:
-        return op("ge", self, other)
+        return _of_operands("ge", self, other)
 
     def __and__(self, other: Any) -> Expr:
-        return op("and", self, other)
+        return _of_operands("and", self, other)
 
     def __or__(self, other: Any) -> Expr:
-        return op("or", self, other)
+        return _of_operands("or", self, other)
+
+    def __rand__(self, other: Any) -> Expr:
+        return _of_operands("and", other, self)
+
+    def __ror__(self, other: Any) -> Expr:
+        return _of_operands("or", other, self)
 
     def __invert__(self) -> Expr:
         return op("not", self)
@@ -97,11 +103,11 @@ class Expr(Node):
             return op("mul", inputs[0], inputs[0])
         if method != "__call__" or kwargs or name is None:
             raise TraceError(f"np.{ufunc.__name__} (method {method}) has no meaning on the expression {self}")
-        return op(name, *inputs)
+        return _of_operands(name, *inputs)
 
     def __array_function__(self, function: Callable[..., Any], _: Any, args: Any, kwargs: Any) -> Expr:
         if function is np.where and len(args) == 3 and not kwargs:
-            return op("select", *args)
+            return op("select", computed(args[0]), *args[1:])
         raise TraceError(f"np.{function.__name__} has no meaning on the expression {self}; use arithmetic and ufuncs")
 
     def __str__(self) -> str:
@@ -245,6 +251,25 @@ def wrap(value: Any) -> Expr:
     if isinstance(value, (float, np.floating)):
         return Const(float(value))
     raise TraceError(f"a {type(value).__name__} cannot be part of an expression; use rf.tensor for arrays")
+
+
+def computed(value: Any) -> Any:
+    """The value, unless it is what `==` says of two expressions.
+
+    Raises
+    ------
+    TraceError
+        for a bool.
+    """
+    if isinstance(value, (bool, np.bool_)):
+        raise TraceError(f"{value} where an expression is expected: a == b and a != b tell how two expressions are "
+                         "written; to compare their values use np.equal(a, b) and np.not_equal(a, b)")
+    return value
+
+
+def _of_operands(fn: str, *args: Any) -> Expr:
+    """`fn(*args)` of what a user wrote."""
+    return op(fn, *map(computed, args))
 
 
 _INTEGER_FOLDS: dict[str, Callable[[int, int], int]] = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from redfuser.derivation import Cascade, NotFusible, Verdict, axes, derive, run_fused, tensor
-from redfuser.errors import ArgumentError, ShapeError
+from redfuser.errors import ArgumentError, ShapeError, TraceError
 from redfuser.rules import default, online
 
 
@@ -253,3 +253,35 @@ def test_arguments_of_the_wrong_kind_are_named() -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             call()
+
+
+@pytest.mark.parametrize("use", [
+    lambda c, x, m: np.where(x == m, x, 0), lambda c, x, m: np.where(np.logical_not(x == m), x, 0),
+    lambda c, x, m: (x == m) * x, lambda c, x, m: x + (x != m), lambda c, x, m: (x > 0) & (x == m),
+    lambda c, x, m: (x == m) | (x > 0), lambda c, x, m: np.logical_or(x == m, x > 0),
+    lambda c, x, m: c.sum("s", x == m), lambda c, x, m: c.reduce("any", "s", x == m), lambda c, x, m: c.assume(x != m)])
+def test_what_equality_says_of_expressions_is_no_operand(use):
+    n = axes("n")
+    x = tensor("x", n)
+    c = Cascade("ties", axis=n)
+    m = c.max("m", x)
+    with pytest.raises(TraceError, match=r"use np\.equal\(a, b\)"):
+        use(c, x, m)
+    assert [r.name for r in c.build().reductions] == ["m"]
+
+
+def test_constants_are_selected():
+    n = axes("n")
+    x = tensor("x", n)
+    assert str(np.where(np.equal(x, 1), True, False)) == "select(x[n] == 1, True, False)"
+
+
+def test_an_assumption_names_tensors_that_are_read():
+    n = axes("n")
+    c = Cascade("total", axis=n)
+    c.sum("s", tensor("x", n))
+    c.assume(tensor("w", n) > 0)
+    with pytest.raises(TraceError, match="no reduction reads w"):
+        c.build()
+    c.sum("t", tensor("w", n))
+    assert len(c.build().assumptions) == 1
