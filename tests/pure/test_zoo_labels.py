@@ -26,7 +26,8 @@ EXTREMES = {  # accumulators beside the sums where a reduction is not worth exac
     "outlier_exists": 2, "within_rms_band": 2, "near_uniform": 2,  # both ends decide
     "worst_outlier": 2,
     "softmax_top2": 1, "masked_router": 1, "switch_router": 1, "top2_with_z_loss": 1, "routing_entropy_top4": 1,
-    "beam_scores": 1, "retrieval": 1, "soft_argmax": 1, "peak_position": 1, "group_limited": 1,  # the best element is the maximum
+    "beam_scores": 1, "retrieval": 1, "soft_argmax": 1, "peak_position": 1,  # the best element is the maximum
+    "group_limited": 1,
 }
 
 
