@@ -18,7 +18,7 @@ from redfuser.derivation.steer import Steering
 from redfuser.derivation.taste import BASE_SUMS
 from redfuser.derivation.verdict import Verdict
 from redfuser.errors import EngineError
-from redfuser.ir import NEG_INF, Idx, Op, op, select, walk
+from redfuser.ir import NEG_INF, Idx, Load, Op, op, select, walk
 from redfuser.ir.contract import expected_results
 from redfuser.ir.interpret import run_cascade
 from redfuser.rules import default, online
