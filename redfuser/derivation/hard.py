@@ -158,7 +158,7 @@ def hard_streams(sampler: Sampler, segments: tuple[int, ...], rng: random.Random
         return rng.choice(FEW[2:]) if i else FEW[1]
 
     def alternating(i: int) -> int:
-        return (-1) ** i * rng.choice(FEW[1:])
+        return rng.choice(FEW[1:]) * (-1 if i % 2 else 1)
 
     def only(unit: str, dead: Callable[[int], bool], others: Callable[[int], int]) -> Stream:
         plain = stream(others, coin)
