@@ -5,6 +5,7 @@ The array gets the new value where the index chooses, and keeps its own elsewher
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ def assign_elements(a: Tracer, key: Any, value: Any) -> None:
     ShapeError
         when the shapes do not fit.
     """
+    if isinstance(value, Tracer) and value.origin is not None and value.origin[0] is a and value.origin[1] is key:
+        return  # x[key] += y has changed x through the view
     r = a.recorder
     new = lift(r, value)
     hit: Value | None
@@ -44,6 +47,19 @@ def assign_elements(a: Tracer, key: Any, value: Any) -> None:
         raise ShapeError(located(f"cannot assign shape {show_shape(new.shape)} to elements of shape "
                                  f"{show_shape(a.value.shape)}"))
     a.store(r.cast(found, a.dtype), f"copy it first, x = x.copy(), or {_REMEDY}")
+
+
+def write_through(view: Tracer, result: Value) -> bool:
+    """Change an array through a view `x[0]` that nobody else holds; False when others do."""
+    if view.origin is None or not view.memory.belongs_to(view, view.origin[0]):
+        return False
+    (array, key), view.origin = view.origin, None
+    holders, view.memory.holders = view.memory.holders, [weakref.ref(array)]
+    try:
+        assign_elements(array, key, view.wrap(result))
+    finally:
+        view.memory.holders, view.origin = holders, (array, key)
+    return True
 
 
 def _is_mask(key: Any) -> bool:

@@ -27,7 +27,10 @@ def contract(labels: Sequence[Sequence[int]], output: Sequence[int], operands: S
     recorder = recorder_of(*operands)
     assert recorder is not None
     values = [lift(recorder, x) for x in operands]
-    return Tracer(recorder, recorder.einsum(labels, output, values, ufunc))
+    found = recorder.einsum(labels, output, values, ufunc)
+    if len(operands) == 1 and isinstance(operands[0], Tracer):
+        return operands[0].sharing(found)  # a diagonal is a view
+    return Tracer(recorder, found)
 
 
 def matmul(a: Any, b: Any) -> Tracer:

@@ -127,7 +127,8 @@ def broadcast_to(a: Tracer, shape: Any, subok: bool = False) -> Tracer:
     """np.broadcast_to"""
     r = recorder_of(a, shape)
     assert r is not None
-    return Tracer(r, r.broadcast(lift(r, a), to_shape(r, shape)))
+    found = r.broadcast(lift(r, a), to_shape(r, shape))
+    return a.sharing(found) if isinstance(a, Tracer) else Tracer(r, found)
 
 
 def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Tracer, ...]:
@@ -136,7 +137,8 @@ def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Tracer, ...]:
     assert r is not None
     values = [lift(r, a) for a in arrays]
     shape = r.common_shape("np.broadcast_arrays", values)
-    return tuple(Tracer(r, r.broadcast(v, shape)) for v in values)
+    found = [r.broadcast(v, shape) for v in values]
+    return tuple(a.sharing(v) if isinstance(a, Tracer) else Tracer(r, v) for a, v in zip(arrays, found, strict=True))
 
 
 def full_like(a: Tracer, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,

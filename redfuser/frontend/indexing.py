@@ -30,7 +30,7 @@ def index(a: Tracer, key: Any) -> Tracer:
     keys = expand_ellipsis(a, tuple(map(as_label_array, key if isinstance(key, tuple) else (key,))))
     for axis, (at, k) in enumerate((i, k) for i, k in enumerate(keys) if k is not None):
         if isinstance(k, slice) and not is_full(a, axis, k) and one_element(k) is None:
-            a, keys[at] = section(a, axis, k), slice(None)
+            a, keys[at], key = section(a, axis, k), slice(None), None
     dims: list[int | None] = []
     fixed: list[tuple[int, int]] = []
     arrays: dict[int, Any] = {}
@@ -52,7 +52,10 @@ def index(a: Tracer, key: Any) -> Tracer:
             fixed.append((position, element(a, position, k)))
         position += 1
     found = a.view(tuple(dims), tuple(fixed))
-    return index_labels(found, arrays, place_of_arrays(keys)) if arrays else found
+    if arrays:
+        return index_labels(found, arrays, place_of_arrays(keys))
+    found.origin = None if key is None else (a, key)
+    return found
 
 
 def place_of_arrays(keys: list[Any]) -> int:

@@ -18,6 +18,7 @@ class Memory:
         """Note a view."""
         self.holders.append(weakref.ref(holder))
 
-    def belongs_to(self, one: Any) -> bool:
-        """Whether nobody else can see a change made through this array."""
-        return not self.borrowed and all(x() is None or x() is one for x in self.holders)
+    def belongs_to(self, *arrays: Any) -> bool:
+        """Whether nobody else can see a change made through these arrays."""
+        held = [x() for x in self.holders]
+        return not self.borrowed and all(any(x is a for a in (None, *arrays)) for x in held)

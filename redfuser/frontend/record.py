@@ -280,7 +280,8 @@ class Recorder:
         if v.ndim or v.op not in ("ufunc", "cast"):
             refuse_argument(v, need)
             raise TraceError(located(f"{need} depends on array values, which are unknown while tracing; "
-                                     "use np.where for a choice between values, and keep other values in arrays"))
+                                     "use np.where for a choice between values, and keep other values in arrays "
+                                     "(np.zeros_like(x) and np.zeros(x.shape) make some that record)"))
         operands = [self.concrete(x, need) for x in v.inputs]
         result = getattr(np, v.param)(*operands) if v.op == "ufunc" else v.dtype.type(operands[0])
         return np.asarray(result).item()  # type: ignore[no-any-return]

@@ -110,7 +110,7 @@ def take(a: Tracer, indices: Any, axis: Any = None, out: Any = None, mode: str =
     if axis is None:
         a, axis = a.ravel(), 0
     place = operator.index(axis) % rank_of(a)
-    return a[(*(slice(None),) * place, indices)]
+    return a[(*(slice(None),) * place, indices)].copy()
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:

@@ -69,8 +69,14 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, n
     target = rebinder.value(fn)
     if target is fn and not inspect.isroutine(fn):  # a callable object: its method carries the globals
         target = rebinder.value(fn.__call__)
+    result: Any = None
     with collect_refusals() as refusals:
-        result = target(*call.args, **call.kwargs)
+        try:
+            result = target(*call.args, **call.kwargs)
+        except Exception as error:
+            if refusals and error is not refusals[0]:  # NumPy says something of its own about it
+                raise refusals[0] from error
+            raise
     if refusals:  # the function caught it and went on: NumPy would have gone another way
         raise refusals[0]
     frozen = apart(_freeze(recorder, arguments, result, title))

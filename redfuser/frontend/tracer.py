@@ -67,12 +67,13 @@ class Tracer:
     """
 
     __array_priority__ = 1000.0
-    __hash__ = None  # type: ignore[assignment]  # == computes, as for arrays
+    __hash__ = None  # type: ignore[assignment]  # == computes
 
     def __init__(self, recorder: Recorder, value: Value) -> None:
         self.recorder = recorder
         self.value = value
         self.memory = Memory(value.op == "input", [weakref.ref(self)])
+        self.origin: tuple[Tracer, Any] | None = None  # the array and index that this view was made with
 
     # ---- facts
 
@@ -110,10 +111,6 @@ class Tracer:
     @property
     def mT(self) -> Any:
         return self.swapaxes(-1, -2)
-
-    @property
-    def real(self) -> Tracer:
-        return self
 
     def wrap(self, value: Value) -> Tracer:
         """A tracer of the same recording."""
@@ -161,7 +158,9 @@ class Tracer:
         TraceError
             when others may hold this array, or its dtype cannot hold the value.
         """
-        if not self.memory.belongs_to(self):
+        from redfuser.frontend.assign import write_through
+
+        if not self.memory.belongs_to(self) and not write_through(self, result):
             raise TraceError(located("in-place changes of an argument, or of an array that another name holds a view "
                                      f"of, cannot be recorded; {remedy}"))
         if not np.can_cast(result.dtype, self.dtype, "same_kind") and not result.weak:
@@ -215,8 +214,8 @@ class Tracer:
     def __array__(self, *_: Any, **__: Any) -> Any:
         if self.is_size:
             return np.asarray(self.recorder.specialise(self.value, "conversion to an array"))
-        raise TraceError(located("a traced array cannot become a real NumPy array; keep to NumPy functions that record "
-                                 "(this one converts its argument)"))
+        raise TraceError(located("a traced array cannot become a real NumPy array, nor be put into one; make arrays "
+                                 "with np.zeros_like(x) or np.zeros(x.shape), and keep to NumPy functions that record"))
 
     # ---- questions that need a concrete answer
 
@@ -329,7 +328,7 @@ class Tracer:
     def conj(self) -> Tracer:
         return self
 
-    conjugate = conj
+    conjugate, real = conj, property(conj)
 
     def fill(self, value: Any) -> None:
         self[...] = value

@@ -13,6 +13,11 @@ FUNCTIONS = {
     "sinh": lambda a: np.sinh(a),
     "cosh": lambda a: np.cosh(a),
     "arctanh": lambda a: np.arctanh(a),
+    "arcsinh": lambda a: np.arcsinh(a),
+    "cbrt": lambda a: np.cbrt(a),
+    "fmax": lambda a, b: np.fmax(a, b),
+    "fmin": lambda a, b: np.fmin(a, b),
+    "heaviside": lambda a, b: np.heaviside(a, b),
 }
 
 

@@ -1,0 +1,143 @@
+"""NumPy's functions, in groups of one program each: values, dtypes and shapes are NumPy's."""
+
+import numpy as np
+import pytest
+
+import redfuser as rf
+
+pytestmark = pytest.mark.usefixtures("session_cache")
+
+
+def elementwise(x):
+    size = np.abs(x)
+    return {
+        "expm1": np.expm1(x), "log1p": np.log1p(size), "logaddexp": np.logaddexp(x, 1), "exp2": np.exp2(x),
+        "log2": np.log2(size + 1), "log10": np.log10(size + 1), "hypot": np.hypot(x, 2), "square": np.square(x),
+        "cbrt": np.cbrt(x), "reciprocal": np.reciprocal(size + 1.0), "float_power": np.float_power(size, 2),
+        "fabs": np.fabs(x), "tan": np.tan(x), "arcsinh": np.arcsinh(x), "deg2rad": np.deg2rad(x),
+        "degrees": np.degrees(x), "sinc": np.sinc(x), "fmax": np.fmax(x, 0), "fmin": np.fmin(x, 1),
+        "heaviside": np.heaviside(x, 0.5), "conj": x.conj(), "polyval": np.polyval([1, 2, 3], x),
+    }
+
+
+def rounding(x):
+    return {
+        "floor": np.floor(x), "ceil": np.ceil(x), "rint": np.rint(x), "trunc": np.trunc(x), "fix": np.fix(x),
+        "round": np.round(x), "round2": np.round(x, 2), "method": x.round(decimals=1), "sign": np.sign(x),
+        "nan_to_num": np.nan_to_num(x), "float32": np.float32(x), "int": x.astype(np.int64),
+    }
+
+
+def truth(x):
+    low, high = x.min(axis=0), x.max(axis=1, keepdims=True)
+    return {
+        "isnan": np.isnan(x), "isinf": np.isinf(x), "isfinite": np.isfinite(x), "isposinf": np.isposinf(x),
+        "isneginf": np.isneginf(x), "isclose": np.isclose(x, 1.0), "algebra": (x > 0) & ~(x < 1) | (x == low) ^ (x > 2),
+        "xor": np.logical_xor(x > 0, x > 1), "any": np.any(x > 2, axis=0), "all": np.all(x > -9, axis=1),
+        "reduce": np.bitwise_or.reduce(x > 2, axis=1), "sum": ((x > 0) & (x < 2)).sum(axis=1), "mean": (x > 0).mean(),
+        "count": np.count_nonzero(x), "counts": np.count_nonzero(x, axis=1, keepdims=True),
+        "clip": np.clip(x, low / 2, high / 2), "above": np.clip(x, None, 1), "below": x.clip(min=0),
+        "select": np.select([x > 1, x > 0], [x, 2 * x], -1),
+    }
+
+
+def reductions(x):
+    w = np.abs(x) + 1
+    average, total = np.average(x, axis=0, weights=w, returned=True)
+    return {
+        "average": np.average(x, axis=1), "weighted": np.average(x, axis=1, weights=w), "returned": (average, total),
+        "along": np.average(x, axis=0, weights=w[:, 0]), "ptp": np.ptp(x, axis=0), "kept": np.ptp(x, -1, keepdims=True),
+        "amax": np.amax(x, axis=0), "amin": np.amin(x), "start": x.max(initial=0), "trace": np.trace(x @ x.T),
+        "cov": np.cov(x), "covariance": np.cov(x, rowvar=False, bias=True), "corrcoef": np.corrcoef(x),
+        "diag": np.diag(x @ x.T), "nansum": np.nansum(x, axis=0), "nanmean": np.nanmean(x),
+        "nanmax": np.nanmax(x, axis=1),
+    }
+
+
+def norms(x):
+    norm = np.linalg.norm
+    return {
+        "all": norm(x), "1": norm(x, 1, axis=1), "2": norm(x, 2, axis=0, keepdims=True), "inf": norm(x, np.inf, axis=0),
+        "-inf": norm(x, -np.inf, axis=0), "0": norm(x, 0, axis=1), "3": norm(x, 3, axis=1), "fro": norm(x, "fro"),
+        "axes": norm(x, axis=(0, 1)), "matrix 1": norm(x, 1), "matrix inf": norm(x, np.inf, keepdims=True),
+        "vector": np.linalg.vector_norm(x, axis=1), "matrix": np.linalg.matrix_norm(x),
+    }
+
+
+def products(x):
+    return {
+        "vecdot": np.vecdot(x, x), "axis": np.linalg.vecdot(x, x[:, :1], axis=0) if x.shape[1] == 1 else
+        np.linalg.vecdot(x, x, axis=0), "tensordot": np.tensordot(x, x, axes=([0], [0])),
+        "one": np.tensordot(x.T, x, 1), "matmul": np.linalg.matmul(x.T, x), "outer": np.linalg.outer(x[0], x[1]),
+        "chain": np.linalg.multi_dot([x.T, x, x.T]), "lists": np.einsum(x, [0, 1], x, [0, 2], [1, 2]),
+        "vector": x[:, 0] @ x, "vdot": np.vdot(x, x), "diagonal": np.linalg.diagonal(x @ x.T), "matrix": np.diag(x[0]),
+        "sums": np.add.outer(x[0], x[1]), "grid": np.meshgrid(x[0], x[:, 1])[0],
+        "apart": np.meshgrid(np.arange(x.shape[0]), x[0], indexing="ij", sparse=True)[0],
+    }
+
+
+GROUPS = (elementwise, rounding, truth, reductions, norms, products)
+VALUES = np.random.default_rng(0).normal(size=(5, 6)) * 3
+ARGUMENTS = {
+    "float32": VALUES.astype("float32"), "float64": VALUES, "int64": np.rint(VALUES).astype("int64"),
+    "int32": np.rint(VALUES).astype("int32"),
+}
+
+
+def leaves(result):
+    """Arrays by the path to them."""
+    for name, value in result.items():
+        for i, array in enumerate(value if isinstance(value, tuple) else (value,)):
+            yield f"{name} {i}", array
+
+
+def compare(fn, x, rtol):
+    wanted = dict(leaves(fn(x)))
+    for name, found in leaves(rf.fuse(fn)(x)):
+        assert (np.shape(found), found.dtype) == (np.shape(wanted[name]), wanted[name].dtype), name
+        np.testing.assert_allclose(found, wanted[name], rtol=rtol, atol=rtol, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ARGUMENTS)
+@pytest.mark.parametrize("group", GROUPS)
+def test_as_numpy(group, dtype):
+    compare(group, ARGUMENTS[dtype], 2e-5 if dtype == "float32" else 1e-11)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_not_a_number_and_infinities():
+    x = VALUES.copy()
+    x[0, 0], x[1, 1], x[2, 2], x[3, 3] = 0, np.nan, np.inf, -np.inf
+    compare(truth, x, 1e-13)
+    compare(lambda x: {"fmax": np.fmax(x, 0), "heaviside": np.heaviside(x, 1), "round": np.round(x, 2),
+                       "cbrt": np.cbrt(x), "nan_to_num": np.nan_to_num(x), "arcsinh": np.arcsinh(x)}, x, 1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
+def test_products_of_integers_and_vectors(dtype):
+    """A product reads integers from copies."""
+    x = (VALUES > 0).astype(dtype)
+    for v in (np.arange(5), np.arange(5.0), np.arange(5, dtype="float32")):
+        found, wanted = rf.fuse(lambda x, v: (v @ x, np.exp(-v) @ x))(x, v), (v @ x, np.exp(-v) @ x)
+        for f, w in zip(found, wanted, strict=True):
+            assert f.dtype == w.dtype
+            np.testing.assert_allclose(f, w, rtol=1e-6)
+
+
+def test_functions_classes_and_dtypes_are_part_of_the_program():
+    def layer(x, activation=np.tanh, reduction=np.mean, dtype=np.float64):
+        return reduction(activation(x.astype(dtype)), axis=1)
+
+    f = rf.fuse(layer)
+    for args in ((), (np.exp,), (np.exp, np.max), (lambda t: np.maximum(t, 0),), (np.exp, np.sum, np.dtype("float32"))):
+        np.testing.assert_allclose(f(VALUES, *args), layer(VALUES, *args), rtol=1e-6)
+
+
+def test_a_number_that_a_reshape_needs_becomes_static_by_itself():
+    def heads(x, count=3):
+        n, d = x.shape
+        return x.reshape(n, count, d // count).max(axis=2)
+
+    f = rf.fuse(heads)
+    for count in (3, 2):
+        np.testing.assert_array_equal(f(VALUES, count), heads(VALUES, count))
