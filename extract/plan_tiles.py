@@ -9,7 +9,7 @@ from redfuser.extract import choose
 from redfuser.extract.decisions import DOT_COLUMNS, OperandDecision, Setting, TileDecisions
 from redfuser.extract.roles import Contraction, NoTiles, TileRoles, VectorSum, tile_roles
 from redfuser.ir import Load, has_parts, refs
-from redfuser.ir.interpret import numpy_dtype
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
 
 PLACE, PANELS, BLOCK = "place", "panels", "block"
