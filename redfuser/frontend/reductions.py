@@ -32,8 +32,8 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(a.ndim))
-    if isinstance(axis, Tracer) and axis.ndim == 0:
-        axis = operator.index(axis)
+    if isinstance(axis, Tracer):
+        axis = tuple(axis) if axis.ndim else operator.index(axis)
     try:
         return tuple(sorted(normalize_axis_tuple(axis, a.ndim)))
     except RedfuserError:

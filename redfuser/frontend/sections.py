@@ -126,6 +126,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 def polyval(p: Any, x: Any) -> Any:
     """np.polyval by Horner's scheme, as NumPy computes it"""
     found: Any = np.zeros_like(x)
-    for coefficient in p:
+    traced = isinstance(p, Tracer) or any(isinstance(c, Tracer) for c in p)
+    for coefficient in p if traced else np.asarray(p):  # numbers of an array have its dtype, and widen
         found = found * x + coefficient
     return found

@@ -101,7 +101,7 @@ def test_what_a_dead_prefix_subtracts_is_what_is_corrected():
 
 def test_a_refuted_form_is_replaced_by_a_later_pass():
     """Nothing tells the first pass that all squares are 0: what is divided by their sum waits for it."""
-    c = cascade("ratio", [reduction("a", "sum", X * X), reduction("b", "sum", Load("w", ("p", "n")) / row("a")),
+    c = cascade("ratio", [reduction("a", "sum", X * X), reduction("b", "sum", Load("w", ("n",)) / row("a")),
                           reduction("c", "max", Y / row("b"))], "x y w")
     d = derive_cascade(c)
     assert d.certificate.valid

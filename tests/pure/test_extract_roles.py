@@ -97,7 +97,9 @@ def test_renamed_references_become_copies_with_their_corrections() -> None:
     flat = flatten(replace(fused, cascade=cascade), "float32")
     assert [a.name for a in flat.accumulators] == ["m", "l", "m_p'", "l_p'"]
     assert str(flat.accumulators[3].body) == "exp(x[p',n] - m_p'[p'])"
-    assert str(flat.correction("l_p'")) == "l_old * exp(m_p'_old - m_p'_new)".replace("l_old", "l_p'_old")
+    dead = "m_p'_old == -inf"
+    moved = f"l_p'_old * exp(select({dead}, 0, m_p'_old) - m_p'_new)"
+    assert str(flat.correction("l_p'")) == f"select({dead} & l_p'_old == 0, l_p'_old, {moved})"
     assert flat.passes == (("m", "l", "m_p'", "l_p'"),)
 
 

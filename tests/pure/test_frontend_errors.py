@@ -135,7 +135,7 @@ def test_the_line_is_the_users_not_the_tracers() -> None:
         (lambda x, k: x if k else -x, "a branch"),
         (lambda x, k: x if k + x.shape[0] > 3 else -x, "a branch"),
         (lambda x, k: x.sum(1) + np.ones(k), "the shape of an array"),
-        (lambda x, k: x.reshape(x.shape[0], k, -1), "reshape"),
+        (lambda x, k: x.reshape(x.shape[0], k, -1), "branch"),
         (lambda x, k: sum(x for _ in range(k)), "an int"),
     ],
 )

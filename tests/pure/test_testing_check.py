@@ -11,6 +11,7 @@ from derive_examples import EXAMPLES, derived
 
 import redfuser as rf
 from redfuser.derivation import derive_cascade
+from redfuser.errors import ArgumentError
 from redfuser.ir import New, Old, Ref, run_cascade
 from redfuser.ir.contract import expected_results
 from redfuser.testing import check_fusion, check_rule, random_cascade
@@ -107,9 +108,9 @@ def test_bad_arguments_are_named():
         check_fusion(c, targets=("gpu",))
     with pytest.raises(ValueError, match=r"kinds=.*'odd'"):
         check_fusion(c, kinds=("odd",))
-    with pytest.raises(ValueError, match="takes 1 arrays"):
+    with pytest.raises(ArgumentError, match="takes 1 arrays"):
         check_fusion(c, np.zeros(3), np.zeros(3))
-    with pytest.raises(ValueError, match="'fused' belongs to a cascade"):
+    with pytest.raises(ArgumentError, match="'fused' belongs to a cascade"):
         check_fusion(F.softmax, X, fused=derived("softmax").fused)
 
 

@@ -181,6 +181,8 @@ def test_mistakes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_selection() -> None:
     assert select() == list(ENTRIES.values())
-    assert [e.name for e in select(["variance", "softmax"], "losses")] == ["softmax"]
+    assert [e.name for e in select(["softmax"], "losses")] == ["softmax"]
+    with pytest.raises(RedfuserError, match="'variance' is of the family 'statistics', not 'losses'"):
+        select(["variance", "softmax"], "losses")
     with pytest.raises(RedfuserError, match="there is no entry 'variances'; did you mean variance"):
         select(["variances"])

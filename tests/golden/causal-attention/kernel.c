@@ -513,18 +513,20 @@ static void phase2(void *context, int thread, int threads) {
             }
             sum1_block = sum_lanes(acc4 + acc5 + acc6 + acc7);
           }
-          if ((max0[r] != max0_old) && (max0_old != -__builtin_inff())) {
-            const float factor = __builtin_expf(max0_old - max0_shift);
-            const double sum1_moved = sum1_old * (double)factor;
+          if ((b0_v > lo) && (max0[r] != max0_old)) {
+            const float factor = __builtin_expf(((max0_old == -__builtin_inff()) ? 0.0f : max0_old) - max0_shift);
+            const double sum1_moved = ((max0_old == -__builtin_inff()) && (sum1_old == 0.0)) ? sum1_old : (sum1_old * (double)factor);
             sum1_b[r] = sum1_moved;
+            const int c_3 = max0_old == -__builtin_inff();
             /* sweep d in 0 .. 64 unroll 1: */
-            /*   sum2[r, d] <- sum2[r, d] * factor */
+            /*   sum2[r, d] <- select(c_3 & sum2[r, d] == 0, sum2[r, d], sum2[r, d] * factor) */
             {
               float *const ptr5 = sum2_b + r * 64;
               int64_t at = 0;
               for (; at + 8 <= 64; at += 8) {
-                const vec val20 = load(ptr5 + at) * splat(factor);
-                store(ptr5 + at, val20);
+                const vec val20 = load(ptr5 + at);
+                const vec val21 = select(splat_int(-c_3) & (val20 == splat(0.0f)), val20, val20 * splat(factor));
+                store(ptr5 + at, val21);
               }
             }
           }
@@ -536,13 +538,13 @@ static void phase2(void *context, int thread, int threads) {
             float *const ptr6 = tile + (r * 272) + (row_end - b0_v);
             int64_t at = 0;
             for (; at + 8 <= count; at += 8) {
-              const vec val21 = splat(0.0f);
-              store(ptr6 + at, val21);
+              const vec val22 = splat(0.0f);
+              store(ptr6 + at, val22);
             }
             if (at < count) {
               const int left = (int)(count - at);
-              const vec val22 = splat(0.0f);
-              blend_tail(ptr6 + at, val22, left);
+              const vec val23 = splat(0.0f);
+              blend_tail(ptr6 + at, val23, left);
             }
           }
         }
@@ -583,15 +585,15 @@ static void phase2(void *context, int thread, int threads) {
             float *const ptr8 = sum2_b + r * 64;
             int64_t at = 0;
             for (; at + 8 <= 64; at += 8) {
-              const vec val23 = splat(0.0f);
-              store(ptr8 + at, val23);
+              const vec val24 = splat(0.0f);
+              store(ptr8 + at, val24);
             }
           }
           const int64_t row_start = lo;
           const int64_t row_end_2 = min_int(min_int(n_size, (first_row + r) + 1), hi);
           for (int64_t n_2 = row_start; n_2 < row_end_2; n_2++) {
-            /* sweep c_3 in 0 .. 64 unroll 4: */
-            /*   entry = sum(row_operand[r, c_3] * k[h, n_2, c_3]) */
+            /* sweep c_4 in 0 .. 64 unroll 4: */
+            /*   entry = sum(row_operand[r, c_4] * k[h, n_2, c_4]) */
             float entry;
             {
               const float *const ptr9 = row_operand + r * 64;
@@ -614,26 +616,26 @@ static void phase2(void *context, int thread, int threads) {
               const float *const ptr12 = v + (h * v_stride_0) + (n_2 * v_stride_1);
               int64_t at = 0;
               for (; at + 8 <= 64; at += 8) {
-                const vec val24 = load(ptr11 + at) + (splat(weight) * load(ptr12 + at));
-                store(ptr11 + at, val24);
+                const vec val25 = load(ptr11 + at) + (splat(weight) * load(ptr12 + at));
+                store(ptr11 + at, val25);
               }
             }
           }
         }
       }
       for (int64_t r = 0; r < rows_v; r++) {
-        const double c_4 = sum1_b[r];
-        const float c_5 = (__builtin_fabs(c_4) < 5.421010862427522e-20) ? 1.8446744e+19f : ((__builtin_fabs(c_4) > 1.8446744073709552e+19) ? 5.421011e-20f : 1.0f);
-        const float c_6 = (float)(1.0 / (c_4 * (double)c_5));
+        const double c_5 = sum1_b[r];
+        const float c_6 = (__builtin_fabs(c_5) < 5.421010862427522e-20) ? 1.8446744e+19f : ((__builtin_fabs(c_5) > 1.8446744073709552e+19) ? 5.421011e-20f : 1.0f);
+        const float c_7 = (float)(1.0 / (c_5 * (double)c_6));
         /* sweep d in 0 .. 64 unroll 1: */
-        /*   out[h, first_row + r, d] <- sum2[r, d] * c_5 * c_6 */
+        /*   out[h, first_row + r, d] <- sum2[r, d] * c_6 * c_7 */
         {
           const float *const ptr13 = sum2_b + r * 64;
           float *const ptr14 = out + (h * out_stride_0) + ((first_row + r) * out_stride_1);
           int64_t at = 0;
           for (; at + 8 <= 64; at += 8) {
-            const vec val25 = (load(ptr13 + at) * splat(c_5)) * splat(c_6);
-            store(ptr14 + at, val25);
+            const vec val26 = (load(ptr13 + at) * splat(c_6)) * splat(c_7);
+            store(ptr14 + at, val26);
           }
         }
       }

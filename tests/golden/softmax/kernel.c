@@ -370,9 +370,9 @@ static void phase1(void *context, int thread, int threads) {
           }
           sum0_block = sum_lanes(acc12 + acc13 + acc14 + acc15);
         }
-        if ((max0 != max0_old) && (max0_old != -__builtin_inff())) {
-          const float factor = __builtin_expf(max0_old - max0_shift);
-          const double sum0_moved = sum0_old * (double)factor;
+        if ((b0_v > 0) && (max0 != max0_old)) {
+          const float factor = __builtin_expf(((max0_old == -__builtin_inff()) ? 0.0f : max0_old) - max0_shift);
+          const double sum0_moved = ((max0_old == -__builtin_inff()) && (sum0_old == 0.0)) ? sum0_old : (sum0_old * (double)factor);
           sum0_b = sum0_moved;
         }
         sum0_b = sum0_b + (double)sum0_block;
