@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from redfuser.derivation.accumulate import ACCUMULATOR, Model, mentioned
+from redfuser.derivation.duplicates import without_duplicates
 from redfuser.derivation.fusion import COUNT, Accumulator, FusedCascade, check_fusion_node, needed_results
 from redfuser.derivation.parts import projected
 from redfuser.derivation.passes import Plan
 from redfuser.derivation.simplify import cancel_exponentials, collapse
-from redfuser.derivation.twins import without_twins
 from redfuser.ir import Cascade, Const, Expr, Let, Load, New, Old, Ref, Size, names_read, refs, rewrite, walk
 from redfuser.ir.names import counted, free_name, numbered, unique_name
 from redfuser.ir.ops import label
@@ -65,7 +65,7 @@ def assemble(model: Model, plan: Plan, cascade: Cascade, *, lean: bool = False) 
         epilogue=tuple((r, collapse(build.expression(model.symbol(r), epilogue=True))) for r in wanted),
         passes=tuple(p for p in passes if p),
     )
-    fused = without_twins(_in_level_order(fused))
+    fused = without_duplicates(_in_level_order(fused))
     check_fusion_node(fused)
     return fused
 

@@ -6,7 +6,8 @@ The streaming meaning (every later level implements exactly this), for one pass 
     accumulator       = correction(old accumulators, old -> new dependencies) (+) reduce(body(chunk, new dependencies))
 
 and for two partial states: merge(a, b) = correction(a: a -> ab) (+) correction(b: b -> ab). The empty state is
-neutral and decided before any arithmetic.
+neutral and decided before any arithmetic. An extreme of nothing alive reads 0 in all of these
+(`redfuser.derivation.dead`); results of earlier passes are final and read as they are.
 """
 
 from __future__ import annotations

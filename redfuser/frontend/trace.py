@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.errors import TraceError, collect_refusals
+from redfuser.errors import RedfuserError, TraceError, collect_refusals
 from redfuser.frontend.apart import apart
 from redfuser.frontend.dims import Dim
 from redfuser.frontend.graph import Trace, TraceNode, TraceSize, check_trace
@@ -74,7 +74,7 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, n
         try:
             result = target(*call.args, **call.kwargs)
         except Exception as error:
-            if refusals and error is not refusals[0]:  # NumPy says something of its own about it
+            if refusals and not isinstance(error, RedfuserError):  # NumPy says something of its own about it
                 raise refusals[0] from error
             raise
     if refusals:  # the function caught it and went on: NumPy would have gone another way

@@ -15,7 +15,7 @@ from redfuser.testing import check_fusion
 from redfuser.testing.inputs import KINDS
 
 ROUNDED = ("absmax_dot", "asymmetric_dot")
-"""Those that round and are allowed to round elsewhere: they differ from the definition by half a step per element."""
+"""Those that round and may round elsewhere: they differ from the definition by a step per element at most."""
 LENGTHS = (1, 2, 3, 16, 17, 31, 1009)
 
 

@@ -71,6 +71,17 @@ def test_a_finding_names_the_entry_and_the_others_still_run(sanitized, monkeypat
     assert calls == [["variance", "softmax", "entropy"], ["entropy"]]
 
 
+def test_lengths_that_are_refused_do_not_end_an_entry(monkeypatch):
+    monkeypatch.setattr(sanitize, "LENGTHS", (1, 17))
+    assert sanitize.run_entry("sigmoid_top3") == 3
+
+
+def test_an_entry_without_a_call_is_a_finding(monkeypatch):
+    monkeypatch.setattr(sanitize, "LENGTHS", (1,))
+    with pytest.raises(SystemExit, match="no kernel ran"):
+        sanitize._inside(["sigmoid_top3"])
+
+
 def test_no_sanitizers_and_no_such_entry(monkeypatch, capsys):
     def none(_):
         raise CompileError("cc has no AddressSanitizer")
@@ -79,5 +90,5 @@ def test_no_sanitizers_and_no_such_entry(monkeypatch, capsys):
         sanitize.main(["--entry", "nothing"])
     assert "redfuser zoo" in capsys.readouterr().err
     monkeypatch.setattr(sanitize, "environment", none)
-    assert sanitize.main(["--entry", "variance"]) == 2
+    assert sanitize.main(["--entry", "variance"]) == sanitize.MISSING
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from redfuser.derivation import Cascade, axes, derive_cascade, run_fused, tensor
+from redfuser.derivation.duplicates import without_duplicates
 from redfuser.derivation.fusion import check_fusion_node
-from redfuser.derivation.twins import without_twins
 from redfuser.ir import New, Old, Ref, rewrite, run_cascade
 
 N = axes("n")
@@ -41,7 +41,7 @@ def test_a_copy_is_found_and_given_up():
     copied = doubled(fused, "total", "total_2")
     check_fusion_node(copied)
     assert len(copied.accumulators) == len(fused.accumulators) + 1
-    once = without_twins(copied)
+    once = without_duplicates(copied)
     check_fusion_node(once)
     assert once == fused
 
@@ -68,4 +68,4 @@ def test_accumulators_with_other_corrections_stay():
     fused = derive_cascade(c.build()).fused
     copied = doubled(fused, "total", "total_2")
     other = replace(copied, corrections=tuple(x for x in copied.corrections if x[0] != "total_2"))
-    assert without_twins(other) == other
+    assert without_duplicates(other) == other

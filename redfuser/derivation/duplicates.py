@@ -11,7 +11,7 @@ from redfuser.derivation.fusion import Accumulator, FusedCascade
 from redfuser.ir import Const, Expr, New, Old, Ref, rewrite
 
 
-def without_twins(fused: FusedCascade) -> FusedCascade:
+def without_duplicates(fused: FusedCascade) -> FusedCascade:
     """A fused form without accumulators that equal an earlier one of the same pass; what reads them reads that one."""
     while (found := _pair(fused)) is not None:
         fused = _merged(fused, *found)
