@@ -193,7 +193,7 @@ INLINE unsigned lane_bits(ints m) {
 
 /* ---- sorted lists of (key, index) pairs, best first; an index below 0 marks an empty place ---- */
 /*section NOWHERE */
-#define NOWHERE ((lane_int)1 << (REAL_BITS - 1)) /* number of an empty place */
+#define NOWHERE ((lane_int)(1ull << (REAL_BITS - 1))) /* number of an empty place */
 /*section list_numbers */
 /* The numbers of what is in a list: -1 - place. */
 INLINE ints list_numbers(const int64_t *indices, int first, int n) {
