@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from redfuser.api.program import Array
-from redfuser.api.tensors import is_tensor, tensor_array
+from redfuser.api.standard import converter, is_standard, library_of, standard_array
+from redfuser.api.tensors import as_tensor, is_tensor, tensor_array
 from redfuser.errors import ArgumentError, DTypeError, RedfuserError, ShapeError, TraceError
 from redfuser.frontend import Spec
 from redfuser.frontend.nested import Kind, LeafName, Nested, is_structure, leaf_names, take_apart
@@ -66,15 +67,38 @@ def bind(signature: inspect.Signature, title: str, args: Sequence[Any], kwargs: 
 
 @dataclass
 class Structures:
-    """The nested arguments of a call, and whether it gives tensors of PyTorch (so that results are tensors too).
+    """The nested arguments of a call, and what makes its results arrays of the library that its arguments belong to.
 
-    kinds  parameter -> what its argument is made of
-    names  parameter -> the names of its leaves
+    kinds    parameter -> what its argument is made of
+    names    parameter -> the names of its leaves
+    library  the name of the library of the arguments that are no arrays of NumPy, "" without such
+    wrap     a NumPy result -> an array of that library, None without such
     """
 
     kinds: dict[str, Kind] = field(default_factory=dict)
     names: dict[str, tuple[LeafName, ...]] = field(default_factory=dict)
-    tensors: bool = False
+    library: str = ""
+    wrap: Callable[[Any], Any] | None = None
+
+    def take(self, value: Any, where: str) -> Any:
+        """An argument, with the NumPy array in the place of an array of another library.
+
+        Raises
+        ------
+        ArgumentError
+            naming `where`, when arguments belong to two libraries, or the memory of one cannot be read.
+        """
+        if is_tensor(value):
+            library, array, self.wrap = "torch", tensor_array(value, where), as_tensor
+        elif is_standard(value):
+            library, array, self.wrap = library_of(value), standard_array(value, where), converter(value)
+        else:
+            return value
+        if self.library not in ("", library):
+            raise ArgumentError(f"{where} is an array of {library}, another argument one of {self.library}; pass "
+                                "arrays of one library, or of NumPy")
+        self.library = library
+        return array
 
     def key(self) -> tuple[Any, ...]:
         """What tells these structures from others."""
@@ -101,12 +125,13 @@ class Unpacker:
         self._names: dict[tuple[str, Kind, frozenset[str]], tuple[LeafName, ...]] = {}
 
     def unpack(self, arguments: Mapping[str, Any], static: Collection[str]) -> tuple[dict[str, Any], Structures]:
-        """Arguments by name, leaves of nested ones included, with NumPy arrays in the place of tensors.
+        """Arguments by name, leaves of nested ones included, with NumPy arrays in the place of those of other
+        libraries.
 
         Raises
         ------
         ArgumentError, DTypeError
-            naming the argument or leaf, for a tensor that has no NumPy array, and for nesting without an end.
+            naming the argument or leaf, for an array that NumPy cannot read, and for nesting without an end.
         """
         found: dict[str, Any] = {}
         structures = Structures()
@@ -120,9 +145,8 @@ class Unpacker:
             names = structures.names[parameter] = self._leaf_names(parameter, kind, found)
             found.update(zip(names, leaves, strict=True))
         for name, value in found.items():
-            if type(value) not in PLAIN and is_tensor(value):
-                found[name] = tensor_array(value, f"argument {name!r} of {self._title}")
-                structures.tensors = True
+            if type(value) not in PLAIN:
+                found[name] = structures.take(value, f"argument {name!r} of {self._title}")
         return found, structures
 
     def _leaf_names(self, parameter: str, kind: Kind, found: Collection[str]) -> tuple[LeafName, ...]:

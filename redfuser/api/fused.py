@@ -29,7 +29,7 @@ from redfuser.api.arguments import (
 from redfuser.api.lowered import Lowered, stand_in
 from redfuser.api.program import Array, Program, Stats
 from redfuser.api.report import Report, build_report
-from redfuser.api.tensors import as_tensor, is_tensor, tensor_array
+from redfuser.api.tensors import is_tensor, tensor_array
 from redfuser.errors import ArgumentError, DTypeError, ShapeError
 from redfuser.frontend import Spec
 from redfuser.frontend.nested import LeafName
@@ -169,7 +169,7 @@ class Fused:
         flat = [results[n] for n in program.output_names]
         if out is not None:
             return out
-        return program.trace.unflatten(flat, as_tensor if structures is not None and structures.tensors else None)
+        return program.trace.unflatten(flat, None if structures is None else structures.wrap)
 
     def _as_array(self, name: str, value: Any) -> Array:
         try:

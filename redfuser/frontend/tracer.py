@@ -67,6 +67,7 @@ class Tracer:
     """
 
     __array_priority__ = 1000.0
+    device = "cpu"  # as NumPy's arrays have it
     __hash__ = None  # type: ignore[assignment]  # == computes
 
     def __init__(self, recorder: Recorder, value: Value) -> None:
@@ -211,6 +212,10 @@ class Tracer:
             raise TraceError(located(f"{name} cannot be recorded; {missing(function.__name__)}"))
         return found(*args, **kwargs)
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """NumPy, whose main namespace follows the array API standard."""
+        return np
+
     def __array__(self, *_: Any, **__: Any) -> Any:
         if self.is_size:
             return np.asarray(self.recorder.specialise(self.value, "conversion to an array"))
@@ -333,11 +338,7 @@ class Tracer:
     def fill(self, value: Any) -> None:
         self[...] = value
 
-    def __copy__(self) -> Tracer:
-        return self.copy()
-
-    def __deepcopy__(self, _: Any) -> Tracer:
-        return self.copy()
+    __copy__ = __deepcopy__ = copy
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):  # protocols probe for these; their absence is an answer
