@@ -47,8 +47,8 @@ def standard_array(value: Any, where: str) -> Array:
             continue
         if isinstance(found, np.ndarray) and found.dtype != object:
             return found
-    place = f"{library_of(value)} on the device {getattr(value, 'device', '?')}"
-    raise ArgumentError(f"{where} is an array of {place}, which NumPy cannot read ({problem}); copy it to the CPU first")
+    what = f"an array of {library_of(value)} on the device {getattr(value, 'device', '?')}"
+    raise ArgumentError(f"{where} is {what}, which NumPy cannot read ({problem}); copy it to the CPU first")
 
 
 def converter(value: Any) -> Callable[[Any], Any]:
