@@ -10,8 +10,9 @@ from typing import Any
 from redfuser.errors import ArgumentError
 from redfuser.ir import Expr, Part, Var
 from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
+from redfuser.rules.arithmetic import context, precision
 from redfuser.rules.language import ANY, Condition, Fact, Law, Rule
-from redfuser.rules.real import RealEvaluator, Undefined, Value, by_table, context, difference, precision
+from redfuser.rules.real import RealEvaluator, Undefined, Value, by_table, difference
 
 DIGITS = 50
 EXACT = 1e-30

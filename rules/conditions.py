@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from redfuser.rules.arithmetic import precision
 from redfuser.rules.check import (
     DIGITS,
     condition_holds,
@@ -23,7 +24,7 @@ from redfuser.rules.check import (
     readable,
 )
 from redfuser.rules.language import Condition, Law
-from redfuser.rules.real import RealEvaluator, Undefined, precision
+from redfuser.rules.real import RealEvaluator, Undefined
 
 TRUTHS = frozenset({"free", "positive", "nonnegative", "nonpositive", "nonzero", "at_most", "equals"})
 """Kinds of conditions that a law may need to be true; the others only guide the search."""

@@ -1,4 +1,4 @@
-"""Expressions over the real numbers, evaluated with mpmath at high precision.
+"""Expressions over the real numbers, evaluated at high precision.
 
 The reference for sampling rules and for certificates. A value is a number, or a tuple of numbers: one per element of
 the stream. Other axes do not exist here: every element of an array obeys the same scalar equation.
@@ -9,9 +9,7 @@ are, so that e^(x - max x) of a masked x is 0.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
 from itertools import repeat
@@ -24,36 +22,16 @@ from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.interpret import at_place
 from redfuser.ir.monoids import left, right
 from redfuser.ir.ops import PIVOT
+from redfuser.rules.arithmetic import context
 from redfuser.rules.language import ANY
 
 Value = Any
-"""An mpmath number (or bool), or a tuple of them along the stream."""
+"""A number of `redfuser.rules.arithmetic` (or bool), or a tuple of them along the stream."""
 
 
 class Undefined(ArithmeticError):
     """The expression has no real value here: 1/0, log of a number <= 0, root of a negative one. Or none that could be
     computed in time: exponentials of huge numbers."""
-
-
-_local = threading.local()
-
-
-def context() -> Any:
-    """The mpmath context of this thread, which is ours alone: neither other threads nor the caller's own settings of
-    mpmath change its precision, and it changes nothing of theirs. All numbers must come from it."""
-    found = getattr(_local, "context", None)
-    if found is None:
-        import mpmath
-
-        found = _local.context = mpmath.MPContext()
-    return found
-
-
-@contextmanager
-def precision(digits: int) -> Iterator[None]:
-    """Arithmetic of `context()` with this many digits."""
-    with context().workdps(digits):
-        yield
 
 
 LARGEST_EXPONENT = 10**5
@@ -90,7 +68,10 @@ def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
     def power(a: Any, b: Any) -> Any:
         if (a == 0 and b < 0) or (a < 0 and not mp.isint(b)):
             raise Undefined("power")
-        return number(a**b, a, b)
+        found = number(a**b, a, b)
+        if a and mp.isfinite(a) and mp.isfinite(b) and (mp.isinf(found) or not found):
+            raise Undefined("power too large or too small")
+        return found
 
     def bounded(f: Callable[[Any], Any], most: int) -> Callable[[Any], Any]:
         def apply(a: Any) -> Any:

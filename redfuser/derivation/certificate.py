@@ -22,7 +22,8 @@ from redfuser.derivation.sample import Sampler, Stream, evaluate_results
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.steer import Steering
 from redfuser.ir import Const, Load, Op, Part, Ref, refs, walk
-from redfuser.rules.real import Parts, RealEvaluator, Undefined, context, difference, precision
+from redfuser.rules.arithmetic import context, precision
+from redfuser.rules.real import Parts, RealEvaluator, Undefined, difference
 
 SEED = 0
 DIGITS = 50

@@ -35,8 +35,8 @@ class Cost(ABC):
     def fold(self, head: str, own: int, children: Sequence[int]) -> int:
         """Total of a term: a reduction pays for its body once per element. Never less than 1: a term that is part of an
         equal one must not cost more than that, or the search for the cheapest would not end."""
-        total = sum(children)
-        return max(own + (self.taste.body_factor * total if head in REDUCTION_NODES else total), 1)
+        total = own + (self.taste.body_factor * sum(children) if head in REDUCTION_NODES else sum(children))
+        return total if total > 1 else 1
 
     def node(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
         """Cost of one node without its operands."""

@@ -33,24 +33,25 @@ from redfuser.ir import (
     rewrite,
     walk,
 )
-from redfuser.rules.real import Undefined, precision
+from redfuser.rules.arithmetic import precision
+from redfuser.rules.real import Undefined
 
-SIZES = (8, 12, 20)
-"""Lengths of prefixes: more than the accumulators of any moment with a binomial rule, ..."""
-FULL = (8, 12, 16)
-"""... and the ranks that count as growing. A state of fewer than 16 numbers is never held for infinite. Of 20 elements
-not all need be told apart: few random results fall between two neighbours."""
+SIZE = 20
+"""Elements of a prefix: more than the accumulators of any moment with a binomial rule, ..."""
+FULL = 16
+"""... and the rank that counts as growing with the prefix. A state of fewer than 16 numbers is never held for infinite.
+Of 20 elements not all need be told apart: few random results fall between two neighbours."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rank found for each length of prefix; a length is only tried when the rank was full at those before.
+    """The rank found for a prefix of `SIZE` elements; a shorter one has at least as much for its length.
 
     finite  the body has a finite state, whatever the table says
     kind    what was measured
     """
 
-    found: tuple[int, ...]
+    rank: int
     finite: bool = False
     kind: str = "separation rank"
 
@@ -60,22 +61,16 @@ class Ranks:
         return not self.finite and self.open
 
     @property
-    def highest(self) -> int:
-        """The largest rank found."""
-        return max(self.found)
-
-    @property
     def open(self) -> bool:
         """Whether the rank may be higher than what was found."""
-        return len(self.found) == len(FULL) and self.found[-1] >= FULL[-1]
+        return self.rank >= FULL
 
     def __str__(self) -> str:
-        *first, last = (f"{r} of {k}" for r, k in zip(self.found, SIZES, strict=False))
-        return f"{self.kind} " + " and ".join([", ".join(first), last] if first else [last])
+        return f"{self.kind} {self.rank} with {SIZE} elements"
 
 
 def growth(cascade: Cascade, stage: str, final: Iterable[str] = (), *, positive: bool = False) -> Ranks | None:
-    """Ranks for a stage in the sweep in which the results `final` are known; None where the test says nothing.
+    """The rank for a stage in the sweep in which the results `final` are known; None where the test says nothing.
 
     `positive`: as if all inputs were positive.
     """
@@ -93,17 +88,12 @@ def _growth(cascade: Cascade, name: str, final: frozenset[str], positive: bool) 
         return None
     is_sum = stage.monoid == "sum"
     question = Question(skeleton, stage, final & read_by(skeleton, stage), derivatives=not is_sum, positive=positive)
-    found: list[int] = []
     try:
         with precision(DIGITS):
-            for size, full in zip(SIZES, FULL, strict=True):
-                found.append(dimension(question, size))
-                if found[-1] < full:
-                    break
+            rank = dimension(question, SIZE)
     except Undefined:
         return None
-    kind = "separation rank" if is_sum else "observability rank"
-    return Ranks(tuple(found), is_finite(stage), kind)
+    return Ranks(rank, is_finite(stage), "separation rank" if is_sum else "observability rank")
 
 
 def is_finite(stage: Stage) -> bool:

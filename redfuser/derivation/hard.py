@@ -19,7 +19,8 @@ from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.steer import Steering
 from redfuser.ir import Load, Op, Ref, walk
 from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
-from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEvaluator, context, real_operations
+from redfuser.rules.arithmetic import context
+from redfuser.rules.real import LARGEST_ANGLE, LARGEST_EXPONENT, Parts, RealEvaluator, real_operations
 
 FEW = (-1, 1, 2, 3)
 """Few numbers make ties."""

@@ -171,7 +171,8 @@ def _any_numbers(count: int) -> Draw:
 
 def _check_laws(m: PartsMonoid, draw: Draw) -> None:
     """Sample every law; LawViolation with the values that break it."""
-    from redfuser.rules.real import Undefined, precision
+    from redfuser.rules.arithmetic import precision
+    from redfuser.rules.real import Undefined
 
     rng = random.Random(m.name)
     done = 0
@@ -232,7 +233,8 @@ class _Reals:
 
     def combine(self, a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
         """Both values in one."""
-        from redfuser.rules.real import Parts, RealEvaluator, context
+        from redfuser.rules.arithmetic import context
+        from redfuser.rules.real import Parts, RealEvaluator
 
         mp = context()
         states = [Parts({p: (mp.mpf(x),) for p, x in zip(self.m.parts, v, strict=True)}) for v in (a, b)]

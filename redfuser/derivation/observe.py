@@ -15,6 +15,7 @@ high precision: that rank is the finding. So continuations are met that fall bet
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,8 @@ from redfuser.derivation.sample import Stream, evaluate_results
 from redfuser.derivation.sensitivity import Sensitivity
 from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.ir import Load, walk
-from redfuser.rules.real import RealEvaluator, Undefined, context
+from redfuser.rules.arithmetic import context
+from redfuser.rules.real import RealEvaluator, Undefined
 
 DIGITS = 160
 NEGLIGIBLE = 1e-70
@@ -112,10 +114,7 @@ def dimension(question: Question, size: int) -> int:
 
 
 class Prefix:
-    """A prefix of a stream, with the continuations that tell most of it.
-
-    promise  how many rows are independent as far as float64 can see
-    """
+    """A prefix of a stream, with the continuations that tell most of it."""
 
     def __init__(self, question: Question, layout: Layout, size: int) -> None:
         self.question = question
@@ -159,8 +158,14 @@ class Prefix:
         table = np.concatenate(found)
         if not len(table):
             raise Undefined("no continuation")
-        self.order, self.promise = most_independent(table, size + SPARE)
+        self.table = scaled = table / np.abs(table).max(axis=1, keepdims=True)
+        self.order = most_independent(scaled)
         self.known = 0
+
+    @property
+    def promise(self) -> int:
+        """How many rows are independent as far as float64 can see."""
+        return len(self.order)
 
     @property
     def assumed(self) -> bool:
@@ -177,7 +182,7 @@ class Prefix:
             return self.known
         span = Span(self.size)
         idle = 0
-        for i in self.order:
+        for i in self._candidates():
             try:
                 streams, k = self.streams[i]
                 idle = 0 if span.add(self._exact(streams.take([k]))) else idle + 1
@@ -187,6 +192,11 @@ class Prefix:
                 break
         self.known = span.rank
         return self.known
+
+    def _candidates(self) -> Iterator[int]:
+        """Rows, those first that float64 finds independent."""
+        yield from self.order
+        yield from others(self.table, self.order, SPARE + self.size - self.promise)
 
     def _elements(self, layout: Layout) -> Streams:
         """One prefix: the one whose elements lie farthest apart."""
@@ -259,7 +269,7 @@ class Prefix:
     def _exact(self, streams: Streams) -> list[Any]:
         q = self.question
         stream = exact_stream(streams)
-        fixed = {k: _exact_number(v) for k, v in self.fixed.items()}
+        fixed = {k: context().mpf(v) for k, v in self.fixed.items()}
         if self.sensitivity is not None:
             return self.sensitivity.row(stream, self.direction, fixed)
         values = evaluate_results(q.skeleton, stream, before=q.stage.name, fixed=fixed)
@@ -272,24 +282,18 @@ class Prefix:
 
 
 def exact_stream(streams: Streams) -> Stream:
-    """The first of some streams, as numbers of mpmath."""
-    values = {k: tuple(map(_exact_number, v[0])) if v.shape[1] == streams.length else _exact_number(v[0, 0])
-              for k, v in streams.values.items()}
+    """The first of some streams, as numbers of many digits."""
+    mpf = context().mpf
+    values: dict[str, Any] = {}
+    for k, v in streams.values.items():
+        numbers = v[0].tolist() if v.dtype == bool else list(map(mpf, v[0].tolist()))
+        values[k] = tuple(numbers) if v.shape[1] == streams.length else numbers[0]
     return Stream(values, streams.length)
 
 
-def _exact_number(value: Any) -> Any:
-    mp = context()
-    return bool(value) if isinstance(value, (bool, np.bool_)) else mp.mpf(float(value))
-
-
-def most_independent(table: Array, count: int) -> tuple[list[int], int]:
-    """Rows in the order in which each is the farthest from the span of those before; and how many are, beyond noise.
-
-    Where float64 cannot tell, any other rows follow, until there are `count`.
-    """
-    scaled = table / np.abs(table).max(axis=1, keepdims=True)
-    rest = scaled
+def most_independent(table: Array) -> list[int]:
+    """Rows in the order in which each is the farthest from the span of those before, as long as one is beyond noise."""
+    rest = table
     order: list[int] = []
     for _ in range(min(table.shape)):
         sizes = np.abs(rest).max(axis=1)
@@ -299,11 +303,15 @@ def most_independent(table: Array, count: int) -> tuple[list[int], int]:
         order.append(i)
         direction = rest[i] / np.linalg.norm(rest[i])
         rest = rest - np.outer(rest @ direction, direction)
-    different = np.unique(np.round(scaled, ROUGHLY), axis=0, return_index=True)[1]  # from one end to the other
-    others = different[~np.isin(different, order)]
-    wanted = min(count - len(order), len(others))
-    spread = others[np.linspace(0, len(others) - 1, wanted).astype(int)] if wanted > 0 else ()
-    return [*order, *map(int, spread)], len(order)
+    return order
+
+
+def others(table: Array, order: list[int], count: int) -> list[int]:
+    """Further rows, as different as they are, from one end to the other."""
+    different = np.unique(np.round(table, ROUGHLY), axis=0, return_index=True)[1]
+    left = different[~np.isin(different, order)]
+    wanted = min(count, len(left))
+    return [int(i) for i in left[np.linspace(0, len(left) - 1, wanted).astype(int)]] if wanted > 0 else []
 
 
 class Span:

@@ -271,7 +271,7 @@ def _hint(values: list[str], refusal: Refusal, ranks: Ranks | None) -> tuple[str
     if ranks is not None and ranks.growing:
         return _needs(values), str(ranks)
     if ranks is not None:
-        rank = f"{ranks.kind} is {'at least ' if ranks.open else ''}{ranks.highest}"
+        rank = f"{ranks.kind} is {'at least ' if ranks.open else ''}{ranks.rank}"
         rules = "add a rule (rules=rf.rules.default + mine) or raise limits="
         return f"Its {rank}, so that many accumulators may do: {rules}", ""
     if refusal.outcome == "saturated":  # says something of the rules, nothing of the mathematics: no evidence

@@ -58,7 +58,8 @@ from redfuser.ir import (
 )
 from redfuser.ir.names import unique_name
 from redfuser.ir.ops import PIVOT
-from redfuser.rules.real import RealEvaluator, Undefined, precision
+from redfuser.rules.arithmetic import precision
+from redfuser.rules.real import RealEvaluator, Undefined
 
 DIGITS = 40
 EQUAL = 1e-25

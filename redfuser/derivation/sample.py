@@ -12,8 +12,9 @@ from redfuser.derivation.domain import INTEGERS, MOST_DRAWS, mixed
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.ir import Cast, Expr, Idx, Load, Op, Ref, Size
 from redfuser.ir.ops import OPS
+from redfuser.rules.arithmetic import context
 from redfuser.rules.language import STREAM
-from redfuser.rules.real import RealEvaluator, Undefined, context
+from redfuser.rules.real import RealEvaluator, Undefined
 
 FAR = 1.2
 """Distance of the middle from 0, in standard deviations, where its sign is wanted: sums then have that sign too."""

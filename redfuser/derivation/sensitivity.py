@@ -91,7 +91,8 @@ class Sensitivity:
                     moves = direction[unit.tensor]
                     total = [t + weights[i] * slopes[i] * moves[i] for i, t in enumerate(total)]
             for r, e in self.by_result[stage.name].items():
-                factor = evaluator.mp.fdot(zip(weights, evaluator.elements(evaluator(e)), strict=True))
+                slopes = evaluator.elements(evaluator(e))
+                factor = evaluator.mp.fsum(w * v for w, v in zip(weights, slopes, strict=True))
                 total = [t + factor * g for t, g in zip(total, known[r.name], strict=True)]
             known[stage.name] = total
             values[stage.name] = value

@@ -13,7 +13,8 @@ from redfuser.derivation.combine import affine
 from redfuser.derivation.passes import Plan
 from redfuser.derivation.pivot import Shift
 from redfuser.ir import Const, Expr, Old, Op, Ref, children, substitute, walk, with_children
-from redfuser.rules.real import RealEvaluator, Undefined, by_table, context, precision
+from redfuser.rules.arithmetic import context, precision
+from redfuser.rules.real import RealEvaluator, Undefined, by_table
 
 DIGITS = 40
 ZERO = 1e-25

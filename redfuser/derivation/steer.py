@@ -14,8 +14,9 @@ from typing import Any
 from redfuser.derivation.sample import Stream
 from redfuser.derivation.skeleton import Skeleton, reads_state
 from redfuser.ir import Const, Expr, Load, Op, free_axes, walk
+from redfuser.rules.arithmetic import context
 from redfuser.rules.language import STREAM
-from redfuser.rules.real import RealEvaluator, Undefined, context
+from redfuser.rules.real import RealEvaluator, Undefined
 
 MOST_DRAWS = 40
 """Draws per element; then it stays as near to what is wanted as it came."""

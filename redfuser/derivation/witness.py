@@ -25,8 +25,9 @@ from redfuser.derivation.sample import Stream, evaluate_results
 from redfuser.derivation.sensitivity import Sensitivity
 from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.ir import MONOIDS, Cascade, Expr, Idx, Load
+from redfuser.rules.arithmetic import context, precision
 from redfuser.rules.language import STREAM
-from redfuser.rules.real import Undefined, context, difference, precision
+from redfuser.rules.real import Undefined, difference
 
 DIGITS = 50
 EQUAL = 1e-40
@@ -305,7 +306,7 @@ class _Hunt:
             gap = [now[s.name] - goal[s.name] for s in self.stages]
             if max(map(abs, gap)) < EQUAL / 100:
                 break
-            step = [mp.fdot([mp.mpf(float(x)) for x in row], gap) for row in inverse]
+            step = [mp.fsum(float(x) * g for x, g in zip(row, gap, strict=True)) for row in inverse]
             values = dict(second.values)
             for i, k in enumerate(moving):
                 own = step[i * second.length : (i + 1) * second.length]

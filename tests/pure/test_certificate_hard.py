@@ -14,7 +14,8 @@ from redfuser.derivation.hard import Ieee, agrees, has_conditions
 from redfuser.errors import RuleError
 from redfuser.ir import Const, New, Old, Reduce, Ref, op, select
 from redfuser.rules import default, rule, ruleset
-from redfuser.rules.real import by_table, context, precision
+from redfuser.rules.arithmetic import context, precision
+from redfuser.rules.real import by_table
 from redfuser.zoo import ENTRIES
 
 N = axes("n")

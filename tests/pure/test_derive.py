@@ -92,7 +92,7 @@ def test_refusal_names_stage_reason_and_evidence():
     (stage,) = d.stages
     assert stage.name == "D"
     assert "S" in stage.reason
-    assert "8 of 8, 12 of 12 and 20 of 20" in stage.evidence
+    assert "rank 20 with 20 elements" in stage.evidence
     assert d.fused.passes[1] == ("D",)
 
 
@@ -112,7 +112,7 @@ def test_limits_give_not_found_and_a_plan_that_runs():
 def test_separation_rank(name, stage, rank):
     found = growth(EXAMPLES[name], stage)
     assert found is not None
-    assert found.found == (rank,)
+    assert found.rank == rank
     assert not found.growing
 
 

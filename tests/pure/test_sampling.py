@@ -20,8 +20,9 @@ from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.unlock import unlocking
 from redfuser.derivation.witness import find_witness
 from redfuser.ir import OPS, Cascade, Cast, Const, Idx, Load, op
+from redfuser.rules.arithmetic import precision
 from redfuser.rules.encoding import Encoder, decode, parse
-from redfuser.rules.real import by_table, precision
+from redfuser.rules.real import by_table
 from redfuser.zoo.outcome import carried
 
 N = axes("n")
