@@ -7,7 +7,7 @@ which collect everything free of the stream on the outside.
 from __future__ import annotations
 
 from redfuser.ir import Expr
-from redfuser.rules.language import Sum, nontrivial, number, rule, separable, varies
+from redfuser.rules.language import Sum, at_most, nontrivial, number, rule, separable, varies
 
 
 @rule("exact", free_of="f", varying="a b")
@@ -34,6 +34,12 @@ def join_terms(a: Expr, f: Expr, g: Expr) -> tuple[Expr, Expr]:
     return (a + f) + g, a + (f + g)
 
 
+@rule("exact", free_of="f g", varying="a", where=[at_most("a", "f")])
+def split_bound(a: Expr, f: Expr, g: Expr) -> tuple[Expr, Expr]:
+    """a - (f + g) = (a - f) - g for a <= f: the difference that has a bound stands alone"""
+    return a - (f + g), (a - f) - g
+
+
 @rule("exact", where=[number("q")])
 def float_number(q: Expr, a: Expr, b: Expr) -> tuple[Expr, Expr]:
     """(q a) b = q (a b) for a number q"""
@@ -58,4 +64,5 @@ def sum_factor(a: Expr, f: Expr) -> tuple[Expr, Expr]:
     return Sum(a * f), Sum(a) * f
 
 
-RULES = (float_factor, float_term, join_factors, join_terms, float_number, distribute, sum_of_sum, sum_factor)
+RULES = (float_factor, float_term, join_factors, join_terms, split_bound, float_number, distribute, sum_of_sum,
+         sum_factor)

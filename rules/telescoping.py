@@ -19,8 +19,8 @@ def telescope(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
 
 @rule("exact", group="online", varying="a", phase="telescope", where=[changes("old", "new")])
 def telescope_from(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
-    """new - a = (old - a) + (new - old)"""
-    return new - a, (old - a) + (new - old)
+    """new + a = (old + a) + (new - old)"""
+    return new + a, (old + a) + (new - old)
 
 
 @rule("exact", group="online", varying="a x", phase="telescope", where=[changes("old", "new")])

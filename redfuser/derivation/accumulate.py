@@ -22,6 +22,7 @@ from redfuser.derivation.taste import Taste
 from redfuser.ir import Expr, Load, New, Old, Op, Reduce, Ref, free_axes, refs, substitute, walk
 from redfuser.ir.names import free_name, numbered
 from redfuser.rules.language import STREAM
+from redfuser.rules.theory import TOO_MUCH
 
 ACCUMULATOR = "acc "
 """Prefix of the internal names of accumulators; no name of a user contains a blank."""
@@ -258,6 +259,7 @@ def _choose(scope: Scope, model: Model, stage: Stage, search: Search) -> bool:
         model.bounds.append((stage.name, stage.monoid, body))
     form: Expr = whole
     if reads_state(body) and stage.name not in search.late:
+        state_given(scope, body)
         step = Step(f"accumulators of {stage.name}")
         if search.replay:
             search.steps.append(scope.saturate(step, search.replay.limits()))
@@ -266,12 +268,21 @@ def _choose(scope: Scope, model: Model, stage: Stage, search: Search) -> bool:
         step.reached = step.iterations
         overgrown = step.outcome in ("limit", "time") and search.replay is None
         cost = AccumulatorCost(partial(leaf_price, search.taste), search.taste)
-        _, form = scope.extract([goal], cost)[0]
+        price, form = scope.extract([goal], cost)[0]
+        form = form if price < TOO_MUCH else whole
     if any(model.named(x.body) is None for x in reductions_in(form)):
         form = whole
     model.results[stage.name] = accumulate(scope, model, stage, form, fresh=True)
     scope.equate(result, whole)
     return overgrown
+
+
+def state_given(scope: Scope, body: Expr) -> None:
+    """State which exponentials the caller's own reductions hold: accumulators may hold these, whether they overflow or
+    not."""
+    for x in walk(body):
+        if isinstance(x, Op) and x.fn in ("exp", "exp2"):
+            scope.state("given", x)
 
 
 class _Steady:
@@ -312,9 +323,10 @@ def _postpone(search: Search, model: Model, stage: Stage) -> None:
         for fact in model.skeleton.known.final:
             if refs(Op("", fact.args)) <= set(earlier.results):
                 scope.state(fact.relation, *fact.args)
-        goal = spread(stage.monoid, Reduce(stage.monoid, STREAM,
-                                           name_dependencies(scope, model, stage.name, stage.body)))
+        body = name_dependencies(scope, model, stage.name, stage.body)
+        goal = spread(stage.monoid, Reduce(stage.monoid, STREAM, body))
         scope.add(goal)
+        state_given(scope, body)
         step = Step(f"accumulators of {stage.name}, finished row")
         search.steps.append(scope.saturate(step, search.replay.limits() if search.replay else search.limits))
         step.reached = step.iterations
@@ -341,7 +353,7 @@ def accumulate(scope: Scope, model: Model, stage: Stage, form: Expr, fresh: bool
     for reduction in reductions_in(form):
         body = model.named(reduction.body)
         assert body is not None
-        body = _name_quotients(scope, model, stage.name, body, fresh)
+        body = _name_mixtures(scope, model, stage.name, body, fresh)
         shown = model.skeleton.look_into(body) if model.chosen else body
         candidate = model.candidate(stage.name, reduction.monoid, shown)
         if shown != body:
@@ -353,12 +365,14 @@ def accumulate(scope: Scope, model: Model, stage: Stage, form: Expr, fresh: bool
     return gathered(substitute(form, table))
 
 
-def _name_quotients(scope: Scope, model: Model, stage: str, body: Expr, fresh: bool) -> Expr:
-    """The body with quotients of running values under names of their own: dependencies with divisor 0 read 0."""
+def _name_mixtures(scope: Scope, model: Model, stage: str, body: Expr, fresh: bool) -> Expr:
+    """The body with quotients of running values, and what mixes these with inputs, under names of their own: a
+    dependency with divisor 0 reads 0, and one name changes where several parts would."""
     known = set(model.dependencies.values())
     for e in maximal_free(body):
         quotient = any(isinstance(x, Op) and x.fn == "div" and refs(x.args[1]) for x in walk(e))
-        if quotient and (fresh or e in known):
+        mixed = bool(refs(e)) and any(isinstance(x, Load) for x in walk(e))
+        if (quotient or mixed) and (fresh or e in known):
             return name_dependencies(scope, model, stage, body)
     return body
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from redfuser.derivation.accumulate import Location, Model
+from redfuser.derivation.accumulate import Location, Model, state_given
 from redfuser.derivation.cost import ClosureCost, CorrectionCost
 from redfuser.derivation.engine import Scope
 from redfuser.derivation.fusion import COUNT
 from redfuser.derivation.parts import spread
 from redfuser.derivation.search import Limits, Search, Step
 from redfuser.derivation.skeleton import reductions_in
-from redfuser.ir import Expr, New, Old, Op, Reduce, Ref, Size, refs, rewrite, substitute, walk
+from redfuser.ir import Expr, New, Old, Reduce, Ref, Size, refs, rewrite, substitute, walk
 from redfuser.rules.language import STREAM
 from redfuser.rules.theory import TOO_MUCH
 
@@ -226,9 +226,7 @@ def _state_knowledge(scope: Scope, model: Model, sweep: Sweep) -> None:
         a = model.accumulators[k]
         body = versions.old(model.body(k))
         scope.equate(a.ref, Reduce(a.monoid, STREAM, body))
-        for x in walk(body):
-            if isinstance(x, Op) and x.fn in ("exp", "exp2"):
-                scope.state("given", x)
+        state_given(scope, body)
     if sweep.index == 0:
         scope.state("changes", LENGTH, New(COUNT))
         scope.state("pos", New(COUNT))

@@ -73,7 +73,26 @@ def _is_difference_of_leaves(egraph: Any, a: Any, b: Any) -> bool:
     return (known("negleaf", a) and known("leafy", b)) or (known("negleaf", b) and known("leafy", a))
 
 
-class AccumulatorCost(Cost):
+class CarefulCost(Cost):
+    """An accumulator must not hold an exp that can overflow, unless the caller's own reductions hold the same one: the
+    node is `given`. Only tastes that price such exponentials care."""
+
+    def node(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
+        """Like the base model, with such an exp forbidden."""
+        weight = super().node(egraph, head, args)
+        careful = self.taste.unbounded_exp > 0
+        if careful and self._may_overflow(egraph, head, args) and self._in_reduction(egraph, args[0]):
+            value = egraph.lookup_function(head, args)
+            if value is None or egraph.lookup_function("given", [value]) is None:
+                return FORBIDDEN
+        return weight
+
+    def _in_reduction(self, egraph: Any, argument: Any) -> bool:
+        axes = egraph.lookup_function("fv", [argument])
+        return axes is None or STREAM in {egraph.value_to_string(tag) for tag in egraph.value_to_set(axes)}
+
+
+class AccumulatorCost(CarefulCost):
     """Choosing accumulators and the epilogue: a reduction is expensive, work inside it more so."""
 
     def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
@@ -95,7 +114,7 @@ class CorrectionCost(Cost):
         return FORBIDDEN
 
 
-class ClosureCost(Cost):
+class ClosureCost(CarefulCost):
     """Choosing a correction that may ask for new accumulators: reductions free of new values are allowed."""
 
     def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
@@ -105,18 +124,3 @@ class ClosureCost(Cost):
             return FORBIDDEN
         tags = {egraph.value_to_string(tag) for tag in egraph.value_to_set(axes)}
         return FORBIDDEN if NEW in tags else NEW_ACCUMULATOR
-
-    def node(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
-        """Like the base model, but a new accumulator must not hold an exp that can overflow, unless the caller's own
-        reductions hold the same one (`given`)."""
-        weight = super().node(egraph, head, args)
-        careful = self.taste.unbounded_exp > 0
-        if careful and self._may_overflow(egraph, head, args) and self._in_reduction(egraph, args[0]):
-            value = egraph.lookup_function(head, args)
-            if value is None or egraph.lookup_function("given", [value]) is None:
-                return FORBIDDEN
-        return weight
-
-    def _in_reduction(self, egraph: Any, argument: Any) -> bool:
-        axes = egraph.lookup_function("fv", [argument])
-        return axes is None or STREAM in {egraph.value_to_string(tag) for tag in egraph.value_to_set(axes)}

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from redfuser.derivation.accumulate import Model, accumulate, leaf_price, mentioned, name_dependencies
+from redfuser.derivation.accumulate import (
+    Model,
+    accumulate,
+    leaf_price,
+    mentioned,
+    name_dependencies,
+    state_given,
+)
 from redfuser.derivation.cost import OtherAccumulatorCost
 from redfuser.derivation.engine import Scope
 from redfuser.derivation.parts import obeys_laws, spread
@@ -37,6 +44,7 @@ def reconsider(search: Search, model: Model, stage: Stage, refused: list[str]) -
         scope.add(goal)
         scope.state("resort")
         scope.state("refused", whole.body)
+        state_given(scope, whole.body)
         for k in refused:
             scope.state("refused", model.chosen.get(k, model.accumulators[k].body))
         cost = OtherAccumulatorCost(partial(leaf_price, search.taste), search.taste)

@@ -24,7 +24,7 @@ class Taste:
     """
 
     name: str = "stable"
-    unbounded_exp: int = 1000
+    unbounded_exp: int = 3000
     cancellation: int = 1000
     reduction: int = 40
     body_factor: int = 4

@@ -8,7 +8,7 @@ from assume_examples import X, Y, array, built, cascades_of, plain_theil, row, t
 
 import redfuser as rf
 from redfuser.derivation import Verdict, derive_cascade, run_fused
-from redfuser.derivation.accumulate import Model, _name_quotients
+from redfuser.derivation.accumulate import Model, _name_mixtures
 from redfuser.derivation.derive import DEFAULT_LIMITS
 from redfuser.derivation.quotients import quotients_inside
 from redfuser.derivation.skeleton import Skeleton
@@ -276,11 +276,11 @@ def test_quotients_of_running_values_get_names():
     model = Model(Skeleton(built([("a", "sum", X), ("l", "sum", Y), ("s", "sum", X * row("a"))])))
     x = model.skeleton.abstract(X)
     body = x * (row("a") / row("l"))
-    assert _name_quotients(Scope(), model, "s", body, fresh=False) == body
-    assert _name_quotients(Scope(), model, "s", body, fresh=True) == x * row("d1")
+    assert _name_mixtures(Scope(), model, "s", body, fresh=False) == body
+    assert _name_mixtures(Scope(), model, "s", body, fresh=True) == x * row("d1")
     assert model.dependencies == {"d1": row("a") / row("l")}
-    assert _name_quotients(Scope(), model, "s", body, fresh=False) == x * row("d1")
-    assert _name_quotients(Scope(), model, "s", x * row("a"), fresh=True) == x * row("a")
+    assert _name_mixtures(Scope(), model, "s", body, fresh=False) == x * row("d1")
+    assert _name_mixtures(Scope(), model, "s", x * row("a"), fresh=True) == x * row("a")
 
 
 # ---- conditions in words

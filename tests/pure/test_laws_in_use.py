@@ -91,7 +91,8 @@ EXTREMES = [
 
 BASE_TWO = [
     use("exp2-inverse", "accumulators", ("c", "sum", np.exp2(-X)), SUM_Y, ("b", "sum", s / np.exp2(X))),
-    use("exp2-of-log2", "passes", SUM_Y, ("b", "sum", np.exp2(X + np.log2(s))), given=(Y > 0,)),
+    use("exp2-of-log2", "form", SUM_Y, ("c", "sum", np.exp2(X)), ("b", "sum", np.exp2(X + np.log2(s))),
+        given=(Y > 0,)),
     use("log2-product", "passes", TOTAL, ("b", "sum", Y * np.log2(X / t)), given=(X > 0,)),
     use("log2-of-exp2", "passes", SUM_Y, ("b", "sum", np.log2(np.exp2(X * s)))),
     use("log2-inverse", "accumulators", SUM_Y, ("c", "sum", np.log2(X)), ("b", "sum", s - np.log2(1 / X)),

@@ -17,11 +17,16 @@ from redfuser.zoo.ablation import Loss, ablate
 CONDITIONED = [law for law in (*default, *APPROXIMATE["requantize"]) if law.conditions]
 
 
+GUIDES = {("split-bound", "at_most")}
+"""Conditions that are there for the search alone: without it every sum would be split in all ways."""
+
+
 @pytest.mark.parametrize("law", CONDITIONED, ids=lambda law: law.name)
 def test_no_condition_narrows_a_law_for_nothing(law):
     """Where a condition is false some sample breaks the law, or no side has a value. A stream-free operand may be there
     for the search alone."""
-    assert [str(n) for n in needed_conditions(law) if n.role == "not needed" and n.condition.kind != "free"] == []
+    needless = [n for n in needed_conditions(law) if n.role == "not needed" and n.condition.kind != "free"]
+    assert [str(n) for n in needless if (law.name, n.condition.kind) not in GUIDES] == []
 
 
 def test_a_condition_that_is_needed_is_shown_with_a_sample():
