@@ -24,7 +24,7 @@ from redfuser.derivation.settle import settle_pivots
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.taste import STABLE, Taste
 from redfuser.derivation.undefined import mark_undefined
-from redfuser.derivation.verdict import StageReport, Verdict, groups, lower_bound
+from redfuser.derivation.verdict import StageReport, Verdict, fewest_passes, groups, lower_bound
 from redfuser.errors import ArgumentError, EngineError, RuleError
 from redfuser.ir import Cascade, check_cascade, refs
 from redfuser.rules import APPROXIMATE, RuleSet, check_rule
@@ -83,7 +83,7 @@ class Derivation:
     @property
     def lower_bound(self) -> int:
         """The fewest passes there can be, as far as the evidence goes: `passes` unless the verdict is NOT_FOUND."""
-        return lower_bound(self.cascade, self.stages)
+        return fewest_passes(self.cascade, self.stages)
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -312,6 +312,6 @@ def _verdict(fused: FusedCascade, plan: Plan) -> Verdict:
     passes = len(fused.passes)
     if passes <= 1:
         return Verdict.FUSIBLE
-    if lower_bound(fused.cascade, tuple(plan.refused)) < passes:
+    if fewest_passes(fused.cascade, tuple(plan.refused)) < passes:
         return Verdict.NOT_FOUND
     return Verdict.PARTLY if passes < dependent_stages(fused.cascade) else Verdict.NOT_FUSIBLE

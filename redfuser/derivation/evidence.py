@@ -23,16 +23,19 @@ from redfuser.derivation.sensitivity import DIFFERENTIABLE
 from redfuser.derivation.skeleton import Skeleton, Stage
 from redfuser.ir import (
     Cascade,
+    Const,
     Expr,
     Load,
     Reduce,
     Ref,
+    children,
     find_parts,
     names_read,
     rename_axes,
     rewrite,
     walk,
 )
+from redfuser.ir.dtypes import numpy_dtype
 from redfuser.rules.arithmetic import precision
 from redfuser.rules.real import Undefined
 
@@ -41,6 +44,10 @@ SIZE = 20
 FULL = 16
 """... and the rank that counts as growing with the prefix. A state of fewer than 16 numbers is never held for infinite.
 Of 20 elements not all need be told apart: few random results fall between two neighbours."""
+
+
+FEW_BYTES = 1
+"""Integers of so many bytes have few enough values to count the elements that have each."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,8 @@ def _growth(cascade: Cascade, name: str, final: frozenset[str], positive: bool) 
             rank = dimension(question, SIZE)
     except Undefined:
         return None
-    return Ranks(rank, is_finite(stage), "separation rank" if is_sum else "observability rank")
+    finite = is_finite(stage) or _has_few_values(skeleton, stage)
+    return Ranks(rank, finite, "separation rank" if is_sum else "observability rank")
 
 
 def is_finite(stage: Stage) -> bool:
@@ -102,6 +110,15 @@ def is_finite(stage: Stage) -> bool:
     if monoid == "sum":
         return is_finite_sum(stage.body)
     return monoid in ("max", "min") and is_finite_extreme(stage.body, monoid == "max")
+
+
+def _has_few_values(skeleton: Skeleton, stage: Stage) -> bool:
+    """Whether the elements that a stage reads can have few values only: counting each is a finite state."""
+    dtypes = {t.name: numpy_dtype(t.dtype) for t in skeleton.cascade.tensors}
+    units = [skeleton.units[x.tensor] for x in walk(stage.body) if isinstance(x, Load)]
+    leaves = [x for e in units for x in walk(e) if not children(x) and not isinstance(x, Const)]
+    return bool(units) and all(isinstance(x, Load) and x.tensor in dtypes and dtypes[x.tensor].kind in "iub"
+                               and dtypes[x.tensor].itemsize <= FEW_BYTES for x in leaves)
 
 
 def _asked(monoid: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redfuser.derivation.evidence import Ranks, growth
+from redfuser.derivation.evidence import SIZE, Ranks, growth
 from redfuser.errors import RedfuserError
 from redfuser.ir import Cascade, Const, Expr, Load, Op, names_read, op, refs, rewrite, walk
 from redfuser.rules import APPROXIMATE, Rule
@@ -57,7 +57,7 @@ def _with_safe_scales(cascade: Cascade) -> Cascade:
 
 
 def _helps(ranks: Ranks | None) -> bool:
-    return ranks is not None and not ranks.open
+    return ranks is not None and ranks.rank <= SIZE // 2
 
 
 def _without_rounding(cascade: Cascade) -> Cascade:

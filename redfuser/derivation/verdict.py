@@ -79,8 +79,16 @@ def groups(fused: FusedCascade) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(r for r in results if final.get(r) == i) for i in range(len(fused.passes)))
 
 
+def fewest_passes(cascade: Cascade, stages: tuple[StageReport, ...]) -> int:
+    """The fewest passes there can be, as far as evidence goes: 1 where no output shows that more are needed."""
+    from redfuser.derivation.demand import demanded
+
+    found = lower_bound(cascade, stages)
+    return found if found <= 1 or demanded(cascade, frozenset(s.name for s in stages if s.evidence)) else 1
+
+
 def lower_bound(cascade: Cascade, stages: tuple[StageReport, ...]) -> int:
-    """The fewest passes there can be, as far as evidence goes.
+    """The fewest passes in which all stages can be computed, as far as evidence goes.
 
     Evidence that a stage has no finite state while only `final` results are known means that one of the others that it
     reads must be complete before its pass.

@@ -233,8 +233,8 @@ def excess_over_minimum(x: Any) -> Any:
     return total(np.maximum(x - low(x), 0.0))
 
 
-@FAMILY.entry("canonical averages at a temperature, weights by way of the free energy, Gibbs 1902", x="i n", v="i n: normal",
-              accumulators=4, hard="scores")
+@FAMILY.entry("canonical averages at a temperature, weights by way of the free energy, Gibbs 1902", x="i n",
+              v="i n: normal", accumulators=4, hard="scores")
 def canonical_averages(x: Any, v: Any) -> Any:
     a = x / 0.25
     free = top(a) + np.log(total(np.exp(a - top(a))))
@@ -242,8 +242,8 @@ def canonical_averages(x: Any, v: Any) -> Any:
     return total(p * v), total(p * v * v)
 
 
-@FAMILY.entry("posterior mean, log-likelihoods with a prior for each row, Bayes 1763", x="i n", b="i: normal", v="i n: normal",
-              accumulators=3, hard="scores")
+@FAMILY.entry("posterior mean, log-likelihoods with a prior for each row, Bayes 1763", x="i n", b="i: normal",
+              v="i n: normal", accumulators=3, hard="scores")
 def posterior_mean(x: Any, b: Any, v: Any) -> Any:
     a = x + b[:, None]
     w = np.exp(a - top(a))
