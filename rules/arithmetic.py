@@ -28,7 +28,7 @@ class Mpfr:
         self.mpf = gmpy2.mpfr
         self.inf, self.nan = gmpy2.mpfr("inf"), gmpy2.mpfr("nan")
         self.isnan, self.isinf, self.isfinite = gmpy2.is_nan, gmpy2.is_infinite, gmpy2.is_finite
-        self.floor, self.ceil, self.nint = gmpy2.floor, gmpy2.ceil, gmpy2.rint
+        self.floor, self.ceil, self.nint = gmpy2.rint_floor, gmpy2.rint_ceil, gmpy2.rint  # floor gives integers only
         self.sqrt, self.exp, self.expm1, self.log = gmpy2.sqrt, gmpy2.exp, gmpy2.expm1, gmpy2.log
         self.tanh, self.sin, self.cos = gmpy2.tanh, gmpy2.sin, gmpy2.cos
 
