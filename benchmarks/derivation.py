@@ -3,8 +3,8 @@
     python benchmarks/derivation.py [--json FILE] [--repeats N]
 
 Warm: the engine is loaded and the entry was derived before in this process. Nothing of that derivation is reused: what
-was kept of goals and evidence is forgotten. Each figure is the median of N derivations, certificate included, tracing not. Wall and processor time are both given: they
-agree on a quiet machine.
+was kept of goals and evidence is forgotten. Each figure is the median of N derivations, certificate included, tracing
+not. Wall and processor time are both given: they agree on a quiet machine.
 """
 
 from __future__ import annotations
