@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,9 +37,11 @@ from redfuser.ir import (
     op,
     rewrite,
     select,
+    walk,
 )
 from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.monoids import INDEX
+from redfuser.ir.ops import PIVOT
 from redfuser.ir.partition import Partition, partition
 from redfuser.ir.term import SPLIT, check_depth
 
@@ -165,20 +167,34 @@ def fused_of(cascade: Cascade, derivation: Derivation | None, options: Options) 
 def zero_empty_quotients(fused: FusedCascade) -> FusedCascade:
     """`empty="zero"`: a quotient whose divisor is a sum over no live element (it is 0) gives 0 instead of NaN.
 
-    One switch for every quotient: the divisor must be a `sum` accumulator itself (a mass, a count). Applied to the
-    epilogue and to outputs, never inside the loop.
+    One switch for every quotient: the divisor must be a `sum` accumulator itself (a mass, a count). Applied to what is
+    read at the end: the epilogue, outputs, and dependencies, which read 0 there inside the loop anyway. A pivot that
+    such a quotient is moved back by is the pivot times the quotient of a mass by itself: 0 as well.
     """
     masses = {a.name for a in fused.accumulators if a.monoid == "sum"}
+    pivots = {a.name for a in fused.accumulators if a.monoid == PIVOT}
     results = {name for name, e in fused.epilogue if isinstance(e, Ref) and e.name in masses}
 
-    def guard(e: Expr) -> Expr | None:
-        if isinstance(e, Op) and e.fn == "div" and isinstance(e.args[1], Ref) and e.args[1].name in masses | results:
-            return select(op("eq", e.args[1], 0.0), 0.0, e)
-        return None
+    def divides(e: Expr) -> bool:
+        return (isinstance(e, Op) and e.fn == "div" and isinstance(e.args[1], Ref)
+                and e.args[1].name in masses | results)
 
-    outs = tuple(replace(o, expr=rewrite(o.expr, guard)) for o in fused.cascade.outs)
-    epilogue = tuple((name, rewrite(e, guard)) for name, e in fused.epilogue)
-    return replace(fused, cascade=replace(fused.cascade, outs=outs), epilogue=epilogue)
+    def guarded(e: Expr, moved: bool = True) -> Expr:
+        divisors = list(dict.fromkeys(x.args[1] for x in walk(e) if isinstance(x, Op) and divides(x)))
+
+        def step(x: Expr) -> Expr | None:
+            if isinstance(x, Op) and divides(x):
+                return select(op("eq", x.args[1], 0.0), 0.0, x)
+            if moved and isinstance(x, Ref) and x.name in pivots:
+                return reduce(lambda value, mass: select(op("eq", mass, 0.0), 0.0, value), divisors, x)
+            return None
+
+        return rewrite(e, step)
+
+    outs = tuple(replace(o, expr=guarded(o.expr)) for o in fused.cascade.outs)
+    epilogue = tuple((name, guarded(e)) for name, e in fused.epilogue)
+    dependencies = tuple(replace(d, expr=guarded(d.expr, moved=False)) for d in fused.dependencies)
+    return replace(fused, cascade=replace(fused.cascade, outs=outs), epilogue=epilogue, dependencies=dependencies)
 
 
 def compute_dtype(cascade: Cascade, options: Options) -> str:

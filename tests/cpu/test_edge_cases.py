@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from kernels_of_users import KERNELS, cross_entropy_of_labels
+from kernels_of_users import KERNELS, cross_entropy_of_labels, softmax
 
 import redfuser as rf
 from redfuser.derivation.derive import dependent_stages
@@ -106,6 +106,54 @@ def test_no_rows(name):
     got = leaves(fused(name)(*arguments(name, 17, rows=0)))
     wanted = leaves(KERNELS[name].fn(*arguments(name, 17, rows=0)))
     assert [np.shape(x) for x in got] == [np.shape(x) for x in wanted]
+
+
+MASS = {"softmax_top3": 0, "weighted_variance": 1, "softmax_variance": 0}
+"""Kernels that divide by the mass of a softmax, and the argument that holds the scores."""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", MASS)
+def test_a_row_without_mass(name, dtype):
+    """NaN as in NumPy; 0 for those who ask for it. Other rows are the same bits."""
+    given = arguments(name, 33, dtype)
+    given[MASS[name]][1] = -np.inf
+    with np.errstate(all="ignore"):
+        by_numpy = leaves(KERNELS[name].fn(*given))[0]
+        plain, zero = (leaves(fused(name, empty)(*given)) for empty in ("nan", "zero"))
+    assert np.isnan(by_numpy[1]).all()
+    assert np.isnan(plain[0][1]).all()
+    assert not zero[0][1].any()
+    for a, b in zip(plain, zero, strict=True):
+        np.testing.assert_array_equal(a[[0, 2]], b[[0, 2]])
+
+
+@pytest.mark.parametrize("target", ["c", "interpret"])
+def test_averages_without_mass(target):
+    """Location, spread and what is made of them, on shifted data."""
+    def moments(x, v):
+        p = softmax(x)
+        mu = (p * v).sum(axis=-1, keepdims=True)
+        return mu[..., 0], (p * (v - mu) ** 2).sum(axis=-1), 2 * mu[..., 0] + 1
+
+    x, v = np.full((3, 9), -np.inf), np.random.default_rng(0).normal(size=(3, 9)) + 5
+    x[[0, 2]] = 1
+    with np.errstate(all="ignore"):
+        mu, spread, line = rf.fuse(moments, empty="zero", target=target)(x, v)
+        expected = moments(x, v)
+    assert (mu[1], spread[1], line[1]) == (0, 0, 1)
+    for got, wanted in zip((mu, spread, line), expected, strict=True):
+        np.testing.assert_allclose(got[[0, 2]], wanted[[0, 2]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["log_softmax", "entropy", "cross_entropy"])
+def test_what_is_no_quotient_stays_undefined(name):
+    """A score of -inf less a maximum of -inf is no number under either policy."""
+    given = arguments(name, 33)
+    given[0][1] = -np.inf
+    with np.errstate(all="ignore"):
+        for empty in ("nan", "zero"):
+            assert np.isnan(leaves(fused(name, empty)(*given))[0][1]).all()
 
 
 @pytest.mark.parametrize("name", KERNELS)
