@@ -231,6 +231,8 @@ class _Lowering:
         real_result = e.fn == "div" or (group == "unary" and e.fn not in ("neg", "abs", "sign"))
         if real_result and all(kind_of(a, kinds) == INT for a in args):
             args = [Cast(compute, a) for a in args]
+        if group == "integer":  # results are kept as real numbers
+            args = [a if kind_of(a, kinds) == INT else Cast("int64", a) for a in args]
         value = op(e.fn, *args)
         if e.fn == "div" and self._runs(e.args[1]):
             return select(op("eq", args[1], 0.0), 0.0, value)
