@@ -107,7 +107,8 @@ def _square(a: Range) -> Range:
 def _quotient(a: Range, b: Range) -> Range:
     """Rounded down; what is divided by 0 is 0. Only a negative divisor turns the sign around."""
     if b[0] >= 0:
-        return _hull(a, (0, 0))
+        ends = [x if math.isinf(x) else x // max(b[0], 1) for x in a]
+        return _hull((ends[0], ends[1]), (min(a[0], 0) and -1, 0))
     most = _size(a)[1]
     return -most, most
 
