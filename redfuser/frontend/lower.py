@@ -184,8 +184,8 @@ class _Lowerer:
         return found
 
     def as_integer(self, e: Expr) -> Expr:
-        """An operand of an operation that wraps around. Results are kept as real numbers, perhaps of fewer digits than a
-        product of two has: they are converted to the integers that they are."""
+        """An operand of an operation that wraps around. Results are kept as real numbers, perhaps of fewer digits than
+        products of integers have: they are converted to the integers that they are."""
         converted: dict[Expr, Expr] = {x: x for x in walk(e) if isinstance(x, Cast)}
         return substitute(e, converted | {x: Cast(d, x) for x, d in self._integers.items()})
 
