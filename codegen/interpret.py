@@ -32,7 +32,7 @@ from redfuser.codegen.nodes import (
 from redfuser.codegen.show import show_expr
 from redfuser.errors import CheckError
 from redfuser.ir import MONOIDS, OPS, Cast, Const, Expr, Op, Size, Var
-from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.dtypes import converted, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -142,7 +142,7 @@ class Machine:
 
     def cast(self, dtype: str, value: Any) -> Any:
         """Convert as NumPy does; narrow floats come back in the compute dtype, integers as int64."""
-        array = np.asarray(value).astype(numpy_dtype(dtype))
+        array = converted(value, dtype)
         if array.dtype.kind in "iu":
             return array.astype(np.int64)[()]
         if array.dtype.kind not in "b" and array.dtype != np.float64:
@@ -175,9 +175,9 @@ class Machine:
         """Write a cell, converting to the buffer's dtype."""
         dtype = numpy_dtype(cell.buf.dtype)
         if cell.buf.home == "reg":
-            self.variables[cell.buf.name] = np.asarray(value).astype(dtype)[()]
+            self.variables[cell.buf.name] = converted(value, dtype)[()]
         else:
-            self.memory[cell.buf.name][self.index(cell)] = np.asarray(value).astype(dtype)
+            self.memory[cell.buf.name][self.index(cell)] = converted(value, dtype)
 
     # -------------------------------- statements
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 
 from redfuser.codegen.kinds import BOOL, INT, REAL, as_number, as_truth, kind_of
 from redfuser.codegen.names import Names
@@ -73,8 +74,15 @@ class Space:
     def restricted(self, flat: Flat) -> Space:
         """The same kernel, seen from a part of its fusion."""
         part = copy(self)
+        part.__dict__.pop("integers", None)
         part.flat = flat
         return part
+
+    @cached_property
+    def integers(self) -> dict[str, str]:
+        """Dependencies that are conversions to integers -> the dtype."""
+        return {d.name: d.expr.dtype for d in self.flat.dependencies
+                if isinstance(d.expr, Cast) and numpy_dtype(d.expr.dtype).kind in "iu"}
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -148,7 +156,7 @@ class _Lowering:
         if isinstance(e, (Ref, New)):
             return self._newest(e.name, shift)
         if isinstance(e, Old):
-            return self._named(self.env.old, e.name)
+            return self._whole(e.name, self._named(self.env.old, e.name))
         if isinstance(e, Part):
             return self._part(e)
         if isinstance(e, (Var, At)):
@@ -169,11 +177,16 @@ class _Lowering:
             raise CheckError(f"{self.space.flat.name}: {name} has no value here")
         return table[name]
 
+    def _whole(self, name: str, value: Expr) -> Expr:
+        """The value of a dependency that is a conversion to integers, as one: it is kept as a real number."""
+        dtype = self.space.integers.get(name)
+        return value if dtype is None or kind_of(value, self.kinds) == INT else Cast(dtype, value)
+
     def _newest(self, name: str, shift: bool) -> Expr:
         runs = name in self.env.running
         if (shift or runs) and name in self.env.shifts:
             return self.env.shifts[name]
-        value = self._named(self.env.values, name)
+        value = self._whole(name, self._named(self.env.values, name))
         a = self.space.flat.accumulator(name) if runs else None
         return value if a is None or a.monoid not in NOTHING else alive(value, a.monoid)
 
@@ -231,6 +244,8 @@ class _Lowering:
         real_result = e.fn == "div" or (group == "unary" and e.fn not in ("neg", "abs", "sign"))
         if real_result and all(kind_of(a, kinds) == INT for a in args):
             args = [Cast(compute, a) for a in args]
+        if group == "integer":  # results are kept as real numbers
+            args = [a if kind_of(a, kinds) == INT else Cast("int64", a) for a in args]
         value = op(e.fn, *args)
         if e.fn == "div" and self._runs(e.args[1]):
             return select(op("eq", args[1], 0.0), 0.0, value)

@@ -117,7 +117,7 @@ class RealEvaluator:
     lookup    the value of a unit (load, ref, old, new, pattern variable), None for anything else
     length    number of elements of the stream
     start     position of the first of them
-    rounding  False: casts and rint are the identity (for laws that hold up to rounding)
+    rounding  False: rounding casts and rint are the identity (for laws that hold up to rounding); integers still wrap
     """
 
     def __init__(self, lookup: Callable[[Expr], Value | None], length: int, rounding: bool = True,
@@ -168,15 +168,19 @@ class RealEvaluator:
         return self.mp.mpf(float(value))
 
     def _round(self, dtype: str, a: Any) -> Any:
-        if not self.rounding:
-            return a
         target = numpy_dtype(dtype)
-        if target.kind in "iu" and not np.iinfo(target).min <= a <= np.iinfo(target).max:
+        if target.kind not in "iu":
+            return self.mp.mpf(float(target.type(float(a)))) if self.rounding else a
+        if not self.mp.isfinite(a):
             return self.no_integer()
-        return self.mp.mpf(float(target.type(float(a))))
+        whole = a if not self.rounding else self.mp.floor(a) if a >= 0 else self.mp.ceil(a)
+        info = np.iinfo(target)
+        low, count = int(info.min), 2**info.bits
+        return self.mp.mpf(whole if low - 1 < whole < low + count else
+                           whole - self.mp.floor((whole - low) / count) * count)
 
     def no_integer(self) -> Any:
-        """The value of a conversion to an integer type that has none: of NaN, or out of its range."""
+        """The value of a conversion to an integer type that has none: of NaN, or of an infinity."""
         raise Undefined("no integer")
 
     def _map(self, f: Callable[..., Any], *args: Value) -> Value:

@@ -123,10 +123,12 @@ class Lanes:
             bits = [self._bits(a) for a in (e.args[1:] if e.fn == "select" else e.args)]
             if e.fn in ("add", "sub"):
                 return max(bits) + 1
-            if e.fn in ("max", "min", "select", "neg", "abs"):
+            if e.fn in ("max", "min", "select"):
                 return max(bits)
+            if e.fn in ("neg", "abs"):
+                return bits[0] + 1  # the least number has no counterpart
             if e.fn == "mul":
-                return sum(bits)
+                return sum(bits) + 1  # nor has the product of two of them
         return 64
 
     # ---- values
@@ -162,7 +164,7 @@ class Lanes:
     def stored(self, e: Expr, kind: str) -> str:
         """A vector of `e` in the kind of a store; a real value stored as an integer is truncated."""
         if kind in ("int", "long") and self.kind(e) == "real":
-            return f"__builtin_convertvector({bare(self.value(e, 'real'))}, {VECTOR[kind]})"
+            return f"whole_{VECTOR[kind]}({bare(self.value(e, 'real'))})"
         return self.value(e, kind)
 
     def name(self, kind: str, text: str) -> str:
@@ -283,9 +285,9 @@ class Lanes:
                 e.dtype == "float32" and self.ctx.kernel.compute == "float64"
             )
             return f"round_{e.dtype}({bare(text)})" if rounds else text
-        if is_real(self.ctx.types.of(e.body)):
-            return f"__builtin_convertvector({self.value(e.body, 'real')}, {VECTOR[own]})"
-        return self.value(e.body, own)
+        whole = self.stored(e.body, own)
+        fits = isinstance(e.body, (At, Cast)) and (e.body.buf if isinstance(e.body, At) else e.body).dtype == e.dtype
+        return whole if fits or e.dtype == "int64" else f"wrap_{e.dtype}_{own}({bare(whole)})"
 
     def _op(self, e: Op, kind: str) -> str:
         group = OPS[e.fn].kind

@@ -16,17 +16,20 @@ _ACCESS = "load_tail|load_step_tail|load_step|load|store_tail|store_step_tail|st
 _NAME = re.compile(rf"({_ACCESS})_({'|'.join(STORAGE)})_(real|mask|int|long)$")
 _NATIVE = re.compile(r"(load_step_tail|load_step|store_step_tail|store_step)$")
 _ROUND = re.compile(r"round_(float16|bfloat16|float32)$")
+_WRAP = re.compile(r"wrap_(u?int)(\d+)_(int|long)$")
 _VECTOR = {"real": "vec", "mask": "ints", "int": "ints", "long": "longs"}
 _LANE = {"real": "real", "mask": "lane_int", "int": "lane_int", "long": "int64_t"}
 
 
 def accessor(name: str, compute: str, lanes: int) -> str | None:
-    """C text of the load, store or rounding function called `name`; None for any other name."""
+    """C text of the load, store, rounding or wrapping function called `name`; None for any other name."""
     bits = 32 if compute == "float32" else 64
     if _NATIVE.match(name):
         return _by_element(name, "real", "real", "{}", lanes)
     if match := _ROUND.match(name):
         return _rounding(match.group(1), bits)
+    if match := _WRAP.match(name):
+        return _wrapping(name, match.group(1) == "uint", int(match.group(2)), match.group(3), bits)
     if not (match := _NAME.match(name)):
         return None
     access, dtype, kind = match.groups()
@@ -141,3 +144,13 @@ def _rounding(dtype: str, bits: int) -> str:
     else:
         value = "x" if bits == 32 else _convert("x", "floats")
     return f"INLINE vec round_{dtype}(vec x) {{ return {value if bits == 32 else _convert(value, 'vec')}; }}"
+
+
+def _wrapping(name: str, unsigned: bool, wanted: int, kind: str, bits: int) -> str:
+    """Integer lanes wrapped around within a dtype of fewer bits."""
+    vector, size = _VECTOR[kind], 64 if kind == "long" else bits
+    if unsigned:
+        value = f"x & (({vector}){{0}} + {hex((1 << wanted) - 1)})"
+    else:
+        value = f"({vector})((u{vector})x << {size - wanted}) >> {size - wanted}"
+    return f"INLINE {vector} {name}({vector} x) {{ return {value if wanted < size else 'x'}; }}"

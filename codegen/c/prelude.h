@@ -19,6 +19,25 @@ typedef uint64_t uints __attribute__((vector_size(VECTOR_BYTES)));
 /*section longs splat_long */
 typedef int64_t longs __attribute__((vector_size(LANES * 8)));  /* 64-bit integer lanes */
 INLINE longs splat_long(int64_t x) { return x - (longs){0}; }
+/*section ulongs */
+typedef uint64_t ulongs __attribute__((vector_size(LANES * 8)));
+/*section WHOLE_LIMIT */
+#if REAL_BITS == 32
+#define WHOLE_LIMIT 0x1p31f
+#else
+#define WHOLE_LIMIT 0x1p63
+#endif
+/*section whole_ints */
+/* Digits before the point; the least integer for what integer lanes cannot hold, NaN included. */
+INLINE ints whole_ints(vec x) {
+  ints held = (x < splat(WHOLE_LIMIT)) & (x >= splat(-WHOLE_LIMIT));
+  return __builtin_convertvector(select(held, x, splat(-WHOLE_LIMIT)), ints);
+}
+/*section whole_longs */
+INLINE longs whole_longs(vec x) {
+  ints held = (x < splat((real)0x1p63)) & (x >= splat((real)-0x1p63));
+  return __builtin_convertvector(select(held, x, splat((real)-0x1p63)), longs);
+}
 /*section words floats uwords */
 typedef int32_t words __attribute__((vector_size(LANES * 4)));  /* 32-bit lanes, whatever `real` is */
 typedef uint32_t uwords __attribute__((vector_size(LANES * 4)));
@@ -557,11 +576,12 @@ INLINE int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 /*section floor_div */
 INLINE int64_t floor_div(int64_t a, int64_t b) { /* rounds down; x // 0 = 0 as in NumPy */
   if (b == 0) return 0;
+  if (b == -1) return -a; /* the least number over -1 has no quotient: it wraps around */
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 /*section floor_mod */
 INLINE int64_t floor_mod(int64_t a, int64_t b) {
-  if (b == 0) return 0;
+  if (b == 0 || b == -1) return 0;
   int64_t r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
@@ -569,6 +589,12 @@ INLINE int64_t floor_mod(int64_t a, int64_t b) {
 INLINE float sign_float32(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x + 0.0f; }
 /*section sign_float64 */
 INLINE double sign_float64(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x + 0.0; }
+/*section abs_int */
+INLINE int64_t abs_int(int64_t x) { return x < 0 ? -x : x; }
+/*section whole_float32 */
+INLINE int64_t whole_float32(float x) { return x < 0x1p63f && x >= -0x1p63f ? (int64_t)x : INT64_MIN; }
+/*section whole_float64 */
+INLINE int64_t whole_float64(double x) { return x < 0x1p63 && x >= -0x1p63 ? (int64_t)x : INT64_MIN; }
 /*section sign_int */
 INLINE int64_t sign_int(int64_t x) { return (x > 0) - (x < 0); }
 

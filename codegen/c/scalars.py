@@ -80,7 +80,11 @@ class Scalars:
             return text
         if kind == BOOL:
             return f"({text} != 0)"
-        return f"({SCALAR[kind]}){text}"
+        return self._whole(text, own) if kind == INT and is_real(own) else f"({SCALAR[kind]}){text}"
+
+    def _whole(self, text: str, own: str) -> str:
+        """A real value as the integer before its point."""
+        return f"whole_{own}({bare(text)})"
 
     def integer(self, e: Expr) -> str:
         """C text of an integer expression."""
@@ -157,7 +161,8 @@ class Scalars:
         if e.dtype == "float32" and kind == F64:
             return f"(double)(float){self.of(e.body, F64)}"
         if kind == INT:
-            return f"(int64_t)({storage(e.dtype)}){self.of(e.body)}"
+            whole = self.of(e.body, INT)
+            return whole if e.dtype == "int64" else f"(int64_t)({storage(e.dtype)}){whole}"
         return self.of(e.body, kind)
 
     def _op(self, e: Op) -> str:
@@ -183,7 +188,7 @@ class Scalars:
         if e.fn == "neg":
             return f"(-{args[0]})"
         if e.fn == "abs" and not is_real(kind):
-            return f"__builtin_llabs({bare(args[0])})"
+            return f"abs_int({bare(args[0])})"
         return f"__builtin_{_LIBM[e.fn]}{'f' if kind == F32 else ''}({', '.join(map(bare, args))})"
 
     def _common(self, args: tuple[Expr, ...]) -> str:

@@ -83,10 +83,18 @@ def scalar_value(e: Expr, operand: Callable[[Expr], Any]) -> Any:
         value = np.asarray(operand(e.body))
         if e.dtype == "bool":
             return value != 0
-        return value * 1.0 if e.dtype.startswith(("float", "bfloat")) else np.trunc(value * 1.0)
+        return value * 1.0 if e.dtype.startswith(("float", "bfloat")) else _wrapped(np.trunc(value * 1.0), e.dtype)
     if isinstance(e, Op):
         return OPS[e.fn].numpy(*map(operand, e.args))
     raise Undefined(f"{type(e).__name__} in a batch")
+
+
+def _wrapped(whole: Array, dtype: str) -> Any:
+    """Whole numbers in the range of an integer dtype; NaN and infinities become NaN where they leave it."""
+    info = np.iinfo(dtype)
+    count = 2.0**info.bits
+    inside = (whole >= float(info.min)) & (whole < float(info.min) + count)
+    return np.where(inside, whole, whole - np.floor((whole - float(info.min)) / count) * count)
 
 
 def reduce(monoid: str, elements: Array) -> Any:

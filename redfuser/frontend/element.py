@@ -15,6 +15,8 @@ Builder = Callable[[list[Expr], Sequence[str], str], Expr]
 
 
 ONES = (Const(1), Const(1.0))
+LARGEST_POWER = 64
+"""Exponents up to which powers of integers are products."""
 
 
 def numeric(e: Expr, dtype: str) -> Expr:
@@ -92,6 +94,33 @@ def _positive_power(base: Expr, power: float) -> Expr:
     return op("pow", base, int(power) if power.is_integer() and power < 2**31 else power)
 
 
+def _reciprocal(args: list[Expr], dtypes: Sequence[str], result: str) -> Expr:
+    """Of integers rounded to zero: 1 and -1 are their own, that of 0 is left to chance by NumPy and 0 here."""
+    x = numeric(args[0], dtypes[0])
+    return op("div", 1, x) if is_float(result) else select(op("eq", op("abs", x), 1), x, 0)
+
+
+def wrapped(name: str, args: list[Expr], dtypes: Sequence[str], result: str) -> Expr:
+    """An elementwise operation whose value may leave the integer dtype of its result: the conversion wraps it around.
+
+    It is opaque to the algebra, as a rounding is: laws of the reals hold for what is inside, not across it.
+    """
+    exponent = args[-1]
+    if name == "power" and isinstance(exponent, Const) and 2 < exponent.value <= LARGEST_POWER:
+        return _wrapped_power(numeric(args[0], dtypes[0]), int(exponent.value), result)
+    value = UFUNCS[name](args, dtypes, result)
+    if isinstance(value, Const):
+        return Const(int(np.array(int(value.value), np.int64).astype(result)))
+    return Cast(result, value)
+
+
+def _wrapped_power(base: Expr, exponent: int, result: str) -> Expr:
+    """A power by squaring: each product is exact, which the power itself need not be."""
+    half = base if exponent < 4 else _wrapped_power(base, exponent // 2, result)
+    square = Cast(result, op("mul", half, half))
+    return Cast(result, op("mul", square, base)) if exponent % 2 else square
+
+
 def _is_finite(args: list[Expr], dtypes: Sequence[str], _: str) -> Expr:
     return op("lt", op("abs", numeric(args[0], dtypes[0])), math.inf)
 
@@ -125,7 +154,7 @@ UFUNCS: dict[str, Builder] = {
     "absolute": lambda args, dtypes, result: args[0] if result == "bool" else op("abs", args[0]),
     "negative": _negative, "positive": lambda args, dtypes, _: args[0], "power": _power,
     "square": lambda args, dtypes, _: op("mul", args[0], args[0]),
-    "reciprocal": lambda args, dtypes, _: op("div", 1, args[0]),
+    "reciprocal": _reciprocal,
     "log10": lambda args, dtypes, _: op("div", op("log", numeric(args[0], dtypes[0])), math.log(10)),
     "isnan": _is_nan, "isinf": _is_infinite, "isfinite": _is_finite, "trunc": _truncate,
 }

@@ -17,10 +17,11 @@ import numpy as np
 
 from redfuser.errors import TraceError
 from redfuser.frontend.assumed import assumed
-from redfuser.frontend.element import UFUNCS, cast_element, numeric
+from redfuser.frontend.element import UFUNCS, cast_element, numeric, wrapped
 from redfuser.frontend.graph import Trace, TraceNode, View
 from redfuser.frontend.naming import choose_axis_names, rename_term
 from redfuser.frontend.places import broadcast_labels, ranks, single
+from redfuser.frontend.ranges import narrow, wrapping
 from redfuser.ir import (
     MONOIDS,
     Axis,
@@ -44,6 +45,7 @@ from redfuser.ir import (
     parts_monoid,
     rename_axes,
     select,
+    substitute,
     walk,
 )
 from redfuser.ir.dtypes import computed_in, is_float
@@ -122,6 +124,8 @@ class _Lowerer:
         self._reductions: dict[tuple[int, Index], Expr] = {}
         self._known: dict[tuple[Expr, tuple[str, ...]], str] = {}
         self._consumers: dict[int, list[TraceNode]] = {}
+        self._integers: dict[Expr, str] = {}
+        self.wrapping = wrapping(trace)
         self.ranks = dict(ranks(trace))
         for n in trace.nodes:
             for i in n.inputs:
@@ -150,7 +154,7 @@ class _Lowerer:
         key = (position, index)
         if key not in self._elements:
             n = self.trace.nodes[position]
-            rule = _ELEMENT.get(n.op)
+            rule = _WRAPPED if position in self.wrapping else _ELEMENT.get(n.op)
             self._elements[key] = self.reduction(position, index) if rule is None else rule(self, n, index)
         return self._elements[key]
 
@@ -174,7 +178,16 @@ class _Lowerer:
         if key not in self._reductions:
             build = {"einsum": self._einsum, "parts": self._parts, "reduce": self._reduce}[n.op]
             self._reductions[key] = build(position, n, own)
-        return _at(self._reductions[key], own, index)
+        found = _at(self._reductions[key], own, index)
+        if isinstance(found, (Ref, Part)) and narrow(n.dtype):
+            self._integers[found] = n.dtype
+        return found
+
+    def as_integer(self, e: Expr) -> Expr:
+        """An operand of an operation that wraps around. Results are kept as real numbers, perhaps of fewer digits than
+        products of integers have: they are converted to the integers that they are."""
+        converted: dict[Expr, Expr] = {x: x for x in walk(e) if isinstance(x, Cast)}
+        return substitute(e, converted | {x: Cast(d, x) for x, d in self._integers.items()})
 
     def _reduce(self, position: int, n: TraceNode, own: Index) -> Expr:
         ufunc, axes, keepdims = n.param
@@ -331,6 +344,11 @@ def _ufunc(low: _Lowerer, n: TraceNode, index: Index) -> Expr:
     return UFUNCS[n.param](low.operands(n, index), dtypes, n.dtype)
 
 
+def _wrapped_ufunc(low: _Lowerer, n: TraceNode, index: Index) -> Expr:
+    operands = [low.as_integer(e) for e in low.operands(n, index)]
+    return wrapped(n.param, operands, [low.trace.nodes[i].dtype for i in n.inputs], n.dtype)
+
+
 def _where(low: _Lowerer, n: TraceNode, index: Index) -> Expr:
     condition, a, b = low.operands(n, index)
     if n.dtype != "bool":
@@ -359,6 +377,7 @@ _ELEMENT: dict[str, Callable[[_Lowerer, TraceNode, Index], Expr]] = {
     "input": _input, "const": _const, "size": _size, "arange": _arange, "ufunc": _ufunc, "where": _where, "cast": _cast,
     "view": _view, "broadcast": _broadcast,
 }
+_WRAPPED = _wrapped_ufunc
 
 
 def _axes_of(trace: Trace, tensors: Sequence[Tensor], lets: Sequence[Let], outs: Sequence[Out]) -> tuple[Axis, ...]:

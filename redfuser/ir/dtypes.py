@@ -67,6 +67,20 @@ def is_number(dtype: Any) -> bool:
     return is_float(dtype) or numpy_dtype(dtype).kind in "biu"
 
 
+def converted(array: Any, dtype: Any) -> Any:
+    """`astype` as every level means it: a number out of the range of an integer dtype wraps around.
+
+    NumPy itself leaves to the processor what a floating number out of range becomes. Here its digits before the point
+    wrap as those of an integer do; what int64 cannot hold, NaN included, is the least int64.
+    """
+    found, target = np.asarray(array), numpy_dtype(dtype)
+    if found.dtype.kind in "biu" or target.kind not in "iu":
+        return found.astype(target)
+    held = np.abs(found) < 2.0**63
+    whole = np.where(held, found, 0).astype(np.int64)
+    return np.where(held, whole, np.iinfo(np.int64).min).astype(target)
+
+
 def finfo(dtype: Any) -> Any:
     """`np.finfo`, also of dtypes that NumPy does not have."""
     found = numpy_dtype(dtype)

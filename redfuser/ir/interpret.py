@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import ShapeError
-from redfuser.ir.dtypes import computed_in, is_float, numpy_dtype
+from redfuser.ir.dtypes import computed_in, converted, is_float, numpy_dtype
 from redfuser.ir.expr import RANK, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple
 from redfuser.ir.monoids import PartsMonoid, find_parts
 from redfuser.ir.ops import MONOIDS, OPS
@@ -145,17 +145,19 @@ class Evaluator:
         raise TypeError(f"{type(e).__name__} has no value at the term level")
 
     def loaded(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Elements of an input as they are computed with."""
+        """Elements of an input as they are computed with: whole numbers wrap only where a conversion says so."""
         if not is_float(array.dtype):
-            return array
+            return array if array.dtype == bool else array.astype(np.int64, copy=False)
         return array.astype(computed_in(array.dtype) if self.dtype is None else self.dtype, copy=False)
 
     def _cast(self, e: Cast) -> np.ndarray[Any, Any]:
         """A converted value; one that was rounded to a storage dtype is computed with further."""
-        value = np.asarray(self(e.body))
+        value, target = np.asarray(self(e.body)), numpy_dtype(e.dtype)
+        if target.kind in "iu":
+            return np.asarray(converted(value, target).astype(np.int64, copy=False))
         if self.dtype is not None:
             return value.astype(self.dtype)
-        return value.astype(numpy_dtype(e.dtype)).astype(computed_in(e.dtype), copy=False)
+        return value.astype(target).astype(computed_in(e.dtype), copy=False)
 
     def _part(self, e: Part) -> np.ndarray[Any, Any]:
         """A part of a structured value; the places of a sorted list lie along an axis like any other."""
@@ -219,7 +221,9 @@ class Evaluator:
         """The value of an output, dimensions in the order of `o.axes`."""
         value = self.placed(self(o.expr), o.axes)
         with np.errstate(all="ignore"):
-            return np.array(value, dtype=numpy_dtype(o.dtype) if self.dtype is None else None)
+            if self.dtype is None or numpy_dtype(o.dtype).kind in "iu":
+                return np.array(converted(value, o.dtype))
+            return np.array(value)
 
 
 def at_place(e: Expr, place: int | str) -> Expr:

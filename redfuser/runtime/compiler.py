@@ -23,6 +23,7 @@ FLAGS = (
     "-shared",
     "-fno-math-errno",
     "-fno-trapping-math",  # sqrt and rounding become instructions
+    "-fwrapv",  # integers wrap around as in NumPy
     "-ffp-contract=fast",  # a * b + c may be one rounding; nothing else of -ffast-math
 )
 """Flags of every kernel. NaN, infinities and signed zeros keep their meaning."""
