@@ -80,13 +80,17 @@ def _ieee(mp: Any, loop: bool) -> Mapping[str, Callable[..., Any]]:
         return nan if a < 0 and not mp.isint(b) else a**b
 
     def floored(a: Any, b: Any) -> Any:
+        if b == 0:
+            return mp.mpf(0)
         if mp.isinf(b) and mp.isfinite(a):
             return mp.mpf(-1 if mp.sign(a) * b < 0 else 0)
         quotient = div(a, b)
         return mp.floor(quotient) if mp.isfinite(quotient) else quotient
 
     def remainder(a: Any, b: Any) -> Any:
-        if mp.isnan(b) or not mp.isfinite(a) or (b == 0 and not loop):
+        if b == 0:
+            return mp.mpf(0)
+        if mp.isnan(b) or not mp.isfinite(a):
             return nan
         if mp.isinf(b):
             return b if mp.sign(a) * b < 0 else a

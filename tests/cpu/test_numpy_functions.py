@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import redfuser as rf
+from redfuser.testing import check_fusion
 
 pytestmark = pytest.mark.usefixtures("session_cache")
 
@@ -141,3 +142,30 @@ def test_a_number_that_a_reshape_needs_becomes_static_by_itself():
     f = rf.fuse(heads)
     for count in (3, 2):
         np.testing.assert_array_equal(f(VALUES, count), heads(VALUES, count))
+
+
+INTEGER_DIVISIONS = {
+    "by a maximum": lambda x: x // x.max(-1, keepdims=True),
+    "sum of quotients": lambda x: (x // x.max(-1, keepdims=True)).sum(-1),
+    "sum of remainders": lambda x: (x % x.min(-1, keepdims=True)).sum(-1),
+    "of results": lambda x: (x.max(-1) // x.min(-1), x.sum(-1) % x.shape[1]),
+    "about a whole mean": lambda x: (x - x.sum(-1, keepdims=True) // x.shape[1]).max(-1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+@pytest.mark.parametrize("name", INTEGER_DIVISIONS)
+def test_division_of_integers_by_results(name, dtype):
+    """Rounds down on both sides of 0, and gives 0 where the divisor is 0."""
+    fn = INTEGER_DIVISIONS[name]
+    fused = rf.fuse(fn)
+    for n in (1, 3, 17, 40):
+        x = np.random.default_rng(n).integers(-9, 10, (6, n)).astype(dtype)
+        x[1], x[2], x[3], x[4] = 0, np.minimum(x[2], 0), np.maximum(x[3], 0), -1 - np.abs(x[4])
+        with np.errstate(all="ignore"):
+            wanted = fn(x)
+        found = fused(x)
+        for f, w in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, wanted)), strict=True):
+            assert f.dtype == w.dtype
+            np.testing.assert_array_equal(f, w)
+    assert check_fusion(fn, rf.spec((3, "n"), dtype), trials=4, thorough=False)
