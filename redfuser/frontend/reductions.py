@@ -133,18 +133,24 @@ def mean(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdi
 
 def var(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False, *,
         where: Any = True, mean: Any = None, correction: Any = None) -> Any:
-    """np.var in the centred form sum((x - mean)^2) / (n - ddof), as a careful user would write it."""
+    """np.var in the centred form sum((x - mean)^2) / max(n - ddof, 0), as a careful user would write it."""
     _no_out("var", out)
     x = floating(a, dtype)
     center = _mean(x, axis, keepdims=True, where=where) if mean is None else mean
     squares = np.square(x - center)
     number, removed = count(x, axis, keepdims, where), ddof if correction is None else correction
-    if isinstance(removed, Tracer) or removed != 0:
-        number = number - removed
-    return sum_(squares, axis, keepdims=keepdims, where=where) / number
+    return sum_(squares, axis, keepdims=keepdims, where=where) / degrees_of_freedom(number, removed)
 
 
 _mean = mean
+
+
+def degrees_of_freedom(number: Any, ddof: Any) -> Any:
+    """What NumPy divides a sum of squares by: max(number - ddof, 0)."""
+    if not isinstance(ddof, Tracer) and ddof == 0:
+        return number
+    left = number - ddof
+    return left.operate(np.maximum, left, 0) if isinstance(left, Tracer) else max(left, 0)
 
 
 def std(a: Tracer, *args: Any, **kwargs: Any) -> Any:

@@ -169,3 +169,40 @@ def test_division_of_integers_by_results(name, dtype):
             assert f.dtype == w.dtype
             np.testing.assert_array_equal(f, w)
     assert check_fusion(fn, rf.spec((3, "n"), dtype), trials=4, thorough=False)
+
+
+SPREADS = {
+    "some rows": lambda x: x.std(axis=1, ddof=1, where=x > 0),
+    "fewer than ddof": lambda x: x.var(axis=1, ddof=3),
+    "a fraction": lambda x: x.var(0, ddof=1.5),
+    "of all": lambda x: x.var(ddof=4),
+    "covariance": lambda x: np.cov(x, ddof=3),
+    "correlation": lambda x: np.corrcoef(x[:, :1]),
+    "a dimension of 1": lambda x: x[:, :1].var(1, ddof=2),
+    "not NaN": lambda x: np.nanvar(x, axis=1, ddof=2),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SPREADS)
+def test_ddof_beyond_the_count(name, dtype):
+    """NumPy divides by max(n - ddof, 0)."""
+    x = np.array([[-1.0, -2.0], [1.0, 3.0]], dtype)
+    with np.errstate(all="ignore"):
+        wanted = SPREADS[name](x)
+    got = rf.fuse(SPREADS[name])(x)
+    assert got.dtype == wanted.dtype
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_ddof_of_nothing_and_as_an_argument():
+    assert np.isnan(rf.fuse(lambda x: x.std(1, ddof=1))(np.ones((5, 0)))).all()
+    f = rf.fuse(lambda x, removed: x.var(1, ddof=removed))
+    np.testing.assert_array_equal([f(np.array([[1.0, 3.0]]), k)[0] for k in (0, 1, 2, 3)], [1, 2, np.inf, np.inf])
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.var(1, ddof=1), lambda x: x.std(1, ddof=1, where=x > 0),
+                                lambda x: np.cov(x), lambda x: np.nanvar(x, 1, ddof=1)])
+def test_ddof_leaves_one_pass(fn):
+    assert rf.fuse(fn, require="one-pass").explain(rf.spec((4, "n"), "float64")).passes == 1
