@@ -32,7 +32,7 @@ from redfuser.codegen.nodes import (
 from redfuser.codegen.show import show_expr
 from redfuser.errors import CheckError
 from redfuser.ir import MONOIDS, OPS, Cast, Const, Expr, Op, Size, Var
-from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.dtypes import converted, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -142,7 +142,7 @@ class Machine:
 
     def cast(self, dtype: str, value: Any) -> Any:
         """Convert as NumPy does; narrow floats come back in the compute dtype, integers as int64."""
-        array = np.asarray(value).astype(numpy_dtype(dtype))
+        array = converted(value, dtype)
         if array.dtype.kind in "iu":
             return array.astype(np.int64)[()]
         if array.dtype.kind not in "b" and array.dtype != np.float64:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from redfuser.codegen.c.address import coefficient, mentions
 from redfuser.codegen.c.context import Context
 from redfuser.codegen.c.scalars import Scalars, bare, integer_power, power_text, replace_var
-from redfuser.codegen.c.types import BOOL, INT, Text, is_real
+from redfuser.codegen.c.types import BOOL, INT, Text, is_real, literal
 from redfuser.codegen.nodes import At
 from redfuser.errors import CheckError
 from redfuser.ir import OPS, Cast, Const, Expr, Op, Var, children, op, walk
@@ -284,8 +284,18 @@ class Lanes:
             )
             return f"round_{e.dtype}({bare(text)})" if rounds else text
         if is_real(self.ctx.types.of(e.body)):
-            return f"__builtin_convertvector({self.value(e.body, 'real')}, {VECTOR[own]})"
-        return self.value(e.body, own)
+            return self._wrapped(f"__builtin_convertvector({self.value(e.body, 'real')}, {VECTOR[own]})", e, own)
+        return self._wrapped(self.value(e.body, own), e, own)
+
+    def _wrapped(self, text: str, e: Cast, kind: str) -> str:
+        """A vector of whole numbers as an integer dtype narrower than the lanes holds them."""
+        signed, bits = not e.dtype.startswith("uint"), _INT_BITS.get(e.dtype, 64)
+        held = 64 if kind == "long" or self.ctx.kernel.compute == "float64" else 32
+        fits = signed and not is_real(self.ctx.types.of(e.body)) and self._bits(e.body) <= bits
+        if bits + signed >= held or fits or self.kind(e.body) == "mask":
+            return text
+        low, sign = (f"splat_{kind}({literal(n, INT)})" for n in (2 ** (bits + signed) - 1, 2**bits))
+        return f"((({text} & {low}) ^ {sign}) - {sign})" if signed else f"({text} & {low})"
 
     def _op(self, e: Op, kind: str) -> str:
         group = OPS[e.fn].kind

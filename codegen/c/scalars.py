@@ -157,7 +157,7 @@ class Scalars:
         if e.dtype == "float32" and kind == F64:
             return f"(double)(float){self.of(e.body, F64)}"
         if kind == INT:
-            return f"(int64_t)({storage(e.dtype)}){self.of(e.body)}"
+            return f"(int64_t)({storage(e.dtype)}){self.of(e.body, INT)}"  # by way of int64: others may not hold it
         return self.of(e.body, kind)
 
     def _op(self, e: Op) -> str:

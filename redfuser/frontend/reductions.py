@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from redfuser.errors import RedfuserError, ShapeError, TraceError
 from redfuser.frontend.dims import show_shape
-from redfuser.frontend.record import BOOL, FLOAT, DType, NoMeaning, Recorder, Value
+from redfuser.frontend.record import BOOL, FLOAT, INT, DType, NoMeaning, Recorder, Value
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
 from redfuser.ir.dtypes import is_float
@@ -49,15 +49,19 @@ def reduce(ufunc: np.ufunc, a: Tracer, axis: Any = None, dtype: Any = None, out:
     """`ufunc.reduce` with NumPy's keywords: `initial` combines with the result, `where` leaves elements out."""
     _no_out(ufunc.__name__, out)
     r, value = a.recorder, a.value
-    if dtype is not None:
-        value = r.cast(value, np.dtype(dtype))
+    held = None if dtype is None else np.dtype(dtype)
+    if held is not None:
+        value = r.cast(value, held)
+    if held is not None and ufunc in (np.add, np.multiply) and held.kind in "biu":
+        # reduced in int64, and what that gives wraps around (of truth values: tells 0 from all else) at the end
+        value = r.cast(value, INT)
     if where is not True:
         value = r.where(lift(r, where), value, _number(r, _neutral(ufunc, value, initial), value.dtype))
     result = r.reduce(ufunc, value, axis_tuple(a, axis), bool(keepdims))
     if initial is not MISSING and initial is not None:
         start = _number(r, initial, result.dtype)
         result = r.ufunc(ufunc, result, r.cast(start, result.dtype) if start.dtype != result.dtype else start)
-    return a.wrap(result)
+    return a.wrap(result if held is None else r.cast(result, held))
 
 
 def _number(r: Recorder, x: Any, dtype: DType) -> Value:
@@ -125,10 +129,11 @@ def logaddexp(a: Tracer, axis: Any = None, keepdims: bool = False) -> Any:
 
 def mean(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
          where: Any = True) -> Any:
-    """np.mean = sum / number of elements (those `where` keeps)."""
+    """np.mean = sum / number of elements (those `where` keeps); truncated where `dtype` is that of integers."""
     _no_out("mean", out)
     x = floating(a, dtype)
-    return sum_(x, axis, keepdims=keepdims, where=where) / count(x, axis, keepdims, where)
+    found = sum_(x, axis, keepdims=keepdims, where=where) / count(x, axis, keepdims, where)
+    return found if is_float(x.dtype) else found.astype(x.dtype)
 
 
 def var(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False, *,

@@ -62,6 +62,14 @@ def is_float(dtype: Any) -> bool:
     return found.kind == "f" or found.name in STORAGE_ONLY
 
 
+def converted(value: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """Numbers in another dtype. Integers wrap around; so do whole real numbers, which C and NumPy leave open."""
+    target, array = numpy_dtype(dtype), np.asarray(value)
+    if target.kind in "iu" and array.dtype.kind == "f":
+        array = array.astype(np.int64)
+    return array.astype(target)
+
+
 def is_number(dtype: Any) -> bool:
     """Whether a dtype has real numbers or truth values."""
     return is_float(dtype) or numpy_dtype(dtype).kind in "biu"

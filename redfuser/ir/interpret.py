@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import ShapeError
-from redfuser.ir.dtypes import computed_in, is_float, numpy_dtype
+from redfuser.ir.dtypes import computed_in, converted, is_float, numpy_dtype
 from redfuser.ir.expr import RANK, Cast, Const, Expr, Idx, Load, Op, Part, Reduce, Ref, Size, Tuple
 from redfuser.ir.monoids import PartsMonoid, find_parts
 from redfuser.ir.ops import MONOIDS, OPS
@@ -153,9 +153,9 @@ class Evaluator:
     def _cast(self, e: Cast) -> np.ndarray[Any, Any]:
         """A converted value; one that was rounded to a storage dtype is computed with further."""
         value = np.asarray(self(e.body))
-        if self.dtype is not None:
+        if self.dtype is not None and is_float(e.dtype):
             return value.astype(self.dtype)
-        return value.astype(numpy_dtype(e.dtype)).astype(computed_in(e.dtype), copy=False)
+        return converted(value, e.dtype).astype(computed_in(e.dtype), copy=False)
 
     def _part(self, e: Part) -> np.ndarray[Any, Any]:
         """A part of a structured value; the places of a sorted list lie along an axis like any other."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import redfuser as rf
+from redfuser.ir import run_term
 from redfuser.testing import check_fusion
 
 pytestmark = pytest.mark.usefixtures("session_cache")
@@ -206,3 +207,39 @@ def test_ddof_of_nothing_and_as_an_argument():
                                 lambda x: np.cov(x), lambda x: np.nanvar(x, 1, ddof=1)])
 def test_ddof_leaves_one_pass(fn):
     assert rf.fuse(fn, require="one-pass").explain(rf.spec((4, "n"), "float64")).passes == 1
+
+
+INTEGER_DTYPES = {
+    "own": lambda x: x.sum(1, dtype=x.dtype),
+    "narrow": lambda x: x.sum(0, dtype=np.int8),
+    "unsigned": lambda x: np.sum(x, 1, dtype=np.uint8, keepdims=True),
+    "used": lambda x: np.add.reduce(x, 1, dtype="int16") * 3,
+    "product": lambda x: (x % 4).prod(0, dtype=np.int8),
+    "truth": lambda x: (x % 4).prod(1, dtype=bool),
+    "start": lambda x: x.sum(1, dtype=np.int16, initial=7, where=x > 3),
+    "mean": lambda x: x.mean(1, dtype=np.int32),
+    "converted elements": lambda x: (x.astype(np.int8).sum(1), x.astype(np.uint8).max(0)),
+    "wider": lambda x: (x.astype(np.int64) * 70000).astype(np.int32).sum(1),
+    "converted reals": lambda x: (x * 2.5).astype(np.int16).astype(np.int8).sum(1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "float32"])
+@pytest.mark.parametrize("name", INTEGER_DTYPES)
+def test_integers_wrap_around_in_the_dtype_asked_for(name, dtype):
+    fn = INTEGER_DTYPES[name]
+    x = np.random.default_rng(1).integers(0, 120, (9, 37)).astype(dtype)
+    if name in ("product", "truth") and dtype == "float32":
+        return  # % is of integers
+    found, wanted = rf.fuse(fn)(x), fn(x)
+    for f, w in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, wanted)), strict=True):
+        assert f.dtype == w.dtype
+        np.testing.assert_array_equal(f, w)
+
+
+def test_the_contract_converts_to_integers():
+    """A kernel that adds what it should truncate is refuted."""
+    assert check_fusion(lambda x: x.astype(np.int32).sum(-1), rf.spec((3, "n"), "float32"), trials=3)
+    term = rf.fuse(lambda x: x.astype(np.int8).sum(-1)).lower(rf.spec((2, "n"), "float32")).term
+    exact = run_term(term, {"x": np.array([[1.75, 2.75, 300.0]] * 2, np.float32)}, np.longdouble)
+    assert [v.tolist() for v in exact.values()] == [[1 + 2 + 44] * 2]
