@@ -16,7 +16,6 @@ from redfuser.api.tensors import as_tensor, is_tensor, tensor_array
 from redfuser.errors import ArgumentError, DTypeError, RedfuserError, ShapeError, TraceError
 from redfuser.frontend import Spec
 from redfuser.frontend.nested import Kind, LeafName, Nested, is_structure, leaf_names, take_apart
-from redfuser.frontend.record import NoMeaning
 from redfuser.frontend.spec import supported_dtype
 
 
@@ -174,7 +173,7 @@ def blame_static(error: Exception, title: str, static: Mapping[str, Any]) -> Red
 
     None for an exception that has another cause.
     """
-    own = isinstance(error, NoMeaning)
+    own = isinstance(error, TraceError) and not error.collected
     if isinstance(error, RedfuserError) and not own:
         return None
     suspects = {n: v for n, v in static.items() if v is None or isinstance(v, str)}

@@ -30,7 +30,7 @@ from redfuser.api.lowered import Lowered, stand_in
 from redfuser.api.program import Array, Program, Stats
 from redfuser.api.report import Report, build_report
 from redfuser.api.tensors import is_tensor, tensor_array
-from redfuser.errors import ArgumentError, DTypeError, ShapeError
+from redfuser.errors import ArgumentError, DTypeError, ShapeError, TraceError
 from redfuser.frontend import Spec
 from redfuser.frontend.nested import LeafName
 from redfuser.frontend.record import StaticNeeded
@@ -140,13 +140,13 @@ class Fused:
 
         Raises
         ------
-        StaticNeeded
-            the error at hand, when they are no plain numbers or tuples.
+        TraceError
+            saying what `need` says, when they are no plain numbers or tuples.
         """
         values, _, _ = self._bind(args, kwargs)
         found = {n for n in need.arguments if isinstance(values.get(n), (bool, int, float, tuple))}
         if not found:
-            raise need
+            raise TraceError(*need.args) from None
         self._static |= found
 
     def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:

@@ -14,7 +14,7 @@ from redfuser.frontend import contract, labels, nan_reductions, norms, order, re
 from redfuser.frontend.creation import band_mask, full, to_shape
 from redfuser.frontend.dims import Dim, show_shape
 from redfuser.frontend.join import JOINING, join_as
-from redfuser.frontend.record import NoMeaning, promote
+from redfuser.frontend.record import no_meaning, promote
 from redfuser.frontend.regroup import regrouped
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
@@ -74,7 +74,7 @@ def expand_dims(a: Tracer, axis: Any) -> Tracer:
     except RedfuserError:
         raise
     except TypeError:
-        raise NoMeaning(located(f"argument 'axis' is {axis!r}; give an int or a tuple of ints")) from None
+        raise no_meaning(f"argument 'axis' is {axis!r}; give an int or a tuple of ints") from None
     except ValueError as error:
         raise ShapeError(located(f"expand_dims(axis={axis}) of shape {show_shape(a.value.shape)}: {error}")) from None
     old = iter(range(a.ndim))
@@ -273,7 +273,7 @@ def _axes(a: Tracer, axis: Any) -> list[int]:
     except RedfuserError:
         raise
     except TypeError:
-        raise NoMeaning(located(f"argument 'axis' is {axis!r}; give an int or a tuple of ints")) from None
+        raise no_meaning(f"argument 'axis' is {axis!r}; give an int or a tuple of ints") from None
     except ValueError as error:
         raise ShapeError(located(f"axis {axis} does not fit shape {show_shape(a.value.shape)}: {error}")) from None
 

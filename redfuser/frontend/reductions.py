@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from redfuser.errors import RedfuserError, ShapeError, TraceError
 from redfuser.frontend.dims import show_shape
-from redfuser.frontend.record import BOOL, FLOAT, INT, DType, NoMeaning, Recorder, Value
+from redfuser.frontend.record import BOOL, FLOAT, INT, DType, Recorder, Value, no_meaning
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
 from redfuser.ir.dtypes import is_float
@@ -27,7 +27,7 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
     ------
     ShapeError
         for an axis that the array does not have, or that is named twice.
-    NoMeaning
+    TraceError
         for an axis that is no integer.
     """
     if axis is None:
@@ -39,7 +39,7 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
     except RedfuserError:
         raise
     except TypeError:
-        raise NoMeaning(located(f"argument 'axis' is {axis!r}; give an int, a tuple of ints or None")) from None
+        raise no_meaning(f"argument 'axis' is {axis!r}; give an int, a tuple of ints or None") from None
     except ValueError as error:  # AxisError is one
         raise ShapeError(located(f"axis={axis!r} does not fit shape {show_shape(a.value.shape)}: {error}")) from None
 

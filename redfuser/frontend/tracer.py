@@ -19,7 +19,7 @@ from redfuser.errors import TraceError
 from redfuser.frontend.dims import show_shape
 from redfuser.frontend.join import Joined
 from redfuser.frontend.memory import Memory
-from redfuser.frontend.record import NoMeaning, Recorder, Value, refuse_argument
+from redfuser.frontend.record import Recorder, Value, no_meaning, refuse_argument
 from redfuser.frontend.remedies import LISTED, branch_on_data, missing, out_of_place
 from redfuser.frontend.source import located
 from redfuser.ir.dtypes import is_number
@@ -136,7 +136,7 @@ class Tracer:
             if operand is None or isinstance(operand, str):
                 if ufunc in (np.equal, np.not_equal):
                     return NotImplemented
-                raise NoMeaning(located(f"an operand of np.{ufunc.__name__} is {operand!r}; use an array or a number"))
+                raise no_meaning(f"an operand of np.{ufunc.__name__} is {operand!r}; use an array or a number")
         from redfuser.frontend.ufuncs import supported
 
         values = [self.lift(operand) for operand in operands]
@@ -165,7 +165,7 @@ class Tracer:
             raise TraceError(located("in-place changes of an argument, or of an array that another name holds a view "
                                      f"of, cannot be recorded; {remedy}"))
         if not np.can_cast(result.dtype, self.dtype, "same_kind") and not result.weak:
-            raise NoMeaning(located(f"cannot store {result.dtype} in place into {self.dtype}; {remedy}"))
+            raise no_meaning(f"cannot store {result.dtype} in place into {self.dtype}; {remedy}")
         self.value = self.recorder.broadcast(self.recorder.cast(result, self.dtype), self.value.shape)
         return self
 

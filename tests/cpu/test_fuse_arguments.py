@@ -160,3 +160,15 @@ def test_rules_that_are_no_rule_set(rules):
         rf.rules.default + rules
     with pytest.raises(ArgumentError, match="takes a rule"):
         rf.check_rule(rules)
+
+
+@pytest.mark.parametrize(("fn", "args"), [
+    (lambda mask: -mask, (np.ones(3, bool),)),
+    (lambda mask: mask - mask, (np.ones(3, bool),)),
+    (lambda x: x.sum(axis="rows"), (np.ones(3),)),
+    (lambda x, k: x.sum() if k > 0 else x, (np.ones(3), np.array(1.0))),
+], ids=["negated", "subtracted", "axis", "branch"])
+def test_refusals_have_a_documented_class(fn, args):
+    with pytest.raises(rf.errors.TraceError) as caught:
+        rf.fuse(fn)(*args)
+    assert type(caught.value) is rf.errors.TraceError
