@@ -113,7 +113,7 @@ def _ieee(mp: Any, loop: bool) -> Mapping[str, Callable[..., Any]]:
         "sqrt": lambda a: nan if a < 0 or mp.isnan(a) else mp.sqrt(a), "max": extreme(max), "min": extreme(min),
         "exp": bounded(mp.exp, most, grows), "exp2": bounded(lambda a: mp.mpf(2) ** a, most, grows),
         "expm1": bounded(mp.expm1, most, lambda a: grows(a) - (a < 0)),
-        "tanh": bounded(mp.tanh, most, mp.sign),
+        "tanh": bounded(mp.tanh, most, mp.sign), "atan": mp.atan,
         "sin": bounded(mp.sin, LARGEST_ANGLE, lambda _: nan), "cos": bounded(mp.cos, LARGEST_ANGLE, lambda _: nan),
         "sign": lambda a: a if mp.isnan(a) else mp.sign(a), "idiv": floored, "imod": remainder,
     }

@@ -17,8 +17,8 @@ from redfuser.ir.dtypes import is_float
 ELEMENTWISE = frozenset({
     np.add, np.subtract, np.multiply, np.true_divide, np.power, np.maximum, np.minimum, np.negative, np.positive,
     np.absolute, np.fabs, np.sign, np.sqrt, np.square, np.reciprocal, np.exp, np.exp2, np.expm1, np.log, np.log2,
-    np.log10, np.log1p, np.tanh, np.sin, np.cos, np.floor, np.ceil, np.trunc, np.rint, np.less, np.less_equal,
-    np.greater, np.greater_equal, np.equal, np.not_equal, np.logical_and, np.logical_or, np.logical_not,
+    np.log10, np.log1p, np.tanh, np.sin, np.cos, np.arctan, np.floor, np.ceil, np.trunc, np.rint, np.less,
+    np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal, np.logical_and, np.logical_or, np.logical_not,
     np.logical_xor, np.isnan, np.isinf, np.isfinite,
 })
 """Ufuncs that every later level has a meaning for, with any operands that NumPy accepts."""
@@ -66,8 +66,9 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
         raise TraceError(located(f"np.{ufunc.__name__}{shown} cannot be recorded; use the plain call or a reduction, "
                                  f"or {missing(ufunc.__name__)}"))
     values = [lift(recorder, x) for x in inputs]
-    if ufunc in FORMULAS:
-        dtype = result_dtype(ufunc, values) if dtype is None else dtype
+    if ufunc in FORMULAS and dtype is None:
+        found = result_dtype(ufunc, values)
+        dtype = None if found == BOOL else found
     if dtype is not None:
         values = [recorder.cast(v, np.dtype(dtype)) for v in values]
     if ufunc in FORMULAS:

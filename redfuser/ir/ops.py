@@ -60,6 +60,7 @@ OPS: dict[str, OpInfo] = {
         OpInfo("tanh", 1, "unary", np.tanh),
         OpInfo("sin", 1, "unary", np.sin),
         OpInfo("cos", 1, "unary", np.cos),
+        OpInfo("atan", 1, "unary", np.arctan),
         OpInfo("floor", 1, "unary", np.floor),
         OpInfo("ceil", 1, "unary", np.ceil),
         OpInfo("rint", 1, "unary", np.rint),
@@ -80,7 +81,7 @@ OPS: dict[str, OpInfo] = {
 """Operation name -> facts. Comparisons and logic give bool; `idiv` and `imod` divide integers, rounding
 down, and give 0 where the divisor is 0."""
 
-COSTLY = frozenset({"exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sin", "cos", "pow"})
+COSTLY = frozenset({"exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sin", "cos", "atan", "pow"})
 """Transcendental operations: worth computing once and keeping."""
 
 
