@@ -47,6 +47,8 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
     if method == "outer" and len(inputs) == 2:
         first, second = (Tracer(recorder, lift(recorder, x)) for x in inputs)
         return call_ufunc(recorder, ufunc, "__call__", (first[(..., *(None,) * second.ndim)], second), kwargs)
+    if ufunc is np.divmod and method == "__call__" and not kwargs:
+        return tuple(call_ufunc(recorder, part, method, inputs, {}) for part in (np.floor_divide, np.remainder))
     if method == "reduce" and ufunc in BITWISE and inputs[0].dtype == BOOL:
         ufunc = BITWISE[ufunc]
     if method == "reduce" and ufunc in REDUCERS:

@@ -243,3 +243,31 @@ def test_the_contract_converts_to_integers():
     term = rf.fuse(lambda x: x.astype(np.int8).sum(-1)).lower(rf.spec((2, "n"), "float32")).term
     exact = run_term(term, {"x": np.array([[1.75, 2.75, 300.0]] * 2, np.float32)}, np.longdouble)
     assert [v.tolist() for v in exact.values()] == [[1 + 2 + 44] * 2]
+
+
+def test_divmod():
+    def parts(x):
+        quotient, rest = divmod(x, 7)
+        back, left = divmod(100, x)
+        whole, odd = np.divmod(x, x.shape[0])
+        rows, columns = divmod(x.size, 4)
+        return quotient, rest, back, left, whole, odd, x * rows + columns
+
+    x = np.arange(-9, 10)
+    with np.errstate(all="ignore"):
+        wanted = parts(x)
+    for f, w in zip(rf.fuse(parts)(x), wanted, strict=True):
+        assert f.dtype == w.dtype
+        np.testing.assert_array_equal(f, w)
+
+
+def test_round_of_numbers():
+    def numbers(x):
+        return round(float(x.sum()), 2), round(x.mean(), 1), round(x.mean()), x * round(float(x.max()), 1), round(len(x))
+
+    x = VALUES[0]
+    for f, w in zip(rf.fuse(numbers)(x), numbers(x), strict=True):
+        np.testing.assert_allclose(f, w, rtol=1e-12)
+        assert isinstance(f, int) == isinstance(w, int)
+    with pytest.raises(rf.errors.TraceError, match=r"use np\.round\(x, decimals\)"):
+        rf.fuse(lambda x: round(x, 1))(x)
