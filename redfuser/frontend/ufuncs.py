@@ -9,7 +9,7 @@ import numpy as np
 from redfuser.errors import TraceError
 from redfuser.frontend.formulas import FORMULAS
 from redfuser.frontend.record import BOOL, Recorder, Value, result_dtype
-from redfuser.frontend.remedies import missing
+from redfuser.frontend.remedies import called, missing
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
 from redfuser.ir.dtypes import is_float
@@ -65,7 +65,7 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
     dtype = kwargs.pop("dtype", None)
     if method != "__call__" or kwargs:
         shown = f".{method}" * (method != "__call__") + f" with keywords {sorted(kwargs)}" * bool(kwargs)
-        raise TraceError(located(f"np.{ufunc.__name__}{shown} cannot be recorded; use the plain call or a reduction, "
+        raise TraceError(located(f"{called(ufunc)}{shown} cannot be recorded; use the plain call or a reduction, "
                                  f"or {missing(ufunc.__name__)}"))
     values = [lift(recorder, x) for x in inputs]
     if ufunc in FORMULAS and dtype is None:
@@ -132,5 +132,5 @@ def supported(ufunc: np.ufunc, values: list[Value]) -> np.ufunc:
                                      "and a - b * np.floor(a / b) for the remainder"))
         return ufunc
     if ufunc not in ELEMENTWISE:
-        raise TraceError(located(f"np.{name} cannot be recorded; {missing(name)}"))
+        raise TraceError(located(f"{called(ufunc)} cannot be recorded; {missing(name)}"))
     return ufunc

@@ -263,7 +263,8 @@ def test_divmod():
 
 def test_round_of_numbers():
     def numbers(x):
-        return round(float(x.sum()), 2), round(x.mean(), 1), round(x.mean()), x * round(float(x.max()), 1), round(len(x))
+        top = round(float(x.max()), 1)
+        return round(float(x.sum()), 2), round(x.mean(), 1), round(x.mean()), x * top, round(len(x))
 
     x = VALUES[0]
     for f, w in zip(rf.fuse(numbers)(x), numbers(x), strict=True):
