@@ -116,11 +116,15 @@ PLAIN = frozenset((np.ndarray, bool, int, float, str, type(None)))
 
 
 class Unpacker:
-    """Takes nested arguments of one function apart; the names of the leaves of each kind are made once."""
+    """Takes nested arguments of one function apart; the names of the leaves of each kind are made once.
 
-    def __init__(self, title: str, parameters: Collection[str]) -> None:
+    `variadic`: parameters that stand for several arguments (`*args`, `**options`), which are always taken apart.
+    """
+
+    def __init__(self, title: str, parameters: Collection[str], variadic: Collection[str] = ()) -> None:
         self._title = title
         self._parameters = frozenset(parameters)
+        self._variadic = frozenset(variadic)
         self._names: dict[tuple[str, Kind, frozenset[str]], tuple[LeafName, ...]] = {}
 
     def unpack(self, arguments: Mapping[str, Any], static: Collection[str]) -> tuple[dict[str, Any], Structures]:
@@ -135,7 +139,8 @@ class Unpacker:
         found: dict[str, Any] = {}
         structures = Structures()
         for parameter, value in arguments.items():
-            if type(value) in PLAIN or parameter in static or not is_structure(value):
+            whole = parameter not in self._variadic and not is_structure(value)
+            if type(value) in PLAIN or parameter in static or whole:
                 found[parameter] = value
                 continue
             leaves: list[Any] = []

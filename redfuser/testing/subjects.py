@@ -233,7 +233,8 @@ class FunctionSubject(Subject):
             listed = {n: as_array(a, n) for n, a in self.arguments.items()
                       if n in self.passed and isinstance(a, (list, tuple))}
             self.given = self.arguments | listed
-        if any(is_structure(a) for a in arguments):
+        variadic = [n for n, p in signature.parameters.items() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if any(is_structure(a) for a in arguments) or any(self.arguments[n] for n in variadic):
             raise ArgumentError("rf.testing draws arrays for plain arguments; wrap a function of nested ones, such as "
                                 "lambda x, w: f(x, {'w': w})")
         self.pattern = self._call(self.model.lower, self.arguments)
