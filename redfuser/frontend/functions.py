@@ -261,6 +261,11 @@ def result_type(*arguments: Any) -> np.dtype[Any]:
     return np.result_type(promote(*values), *dtypes)
 
 
+def unstack(x: Tracer, /, *, axis: int = 0) -> tuple[Tracer, ...]:
+    """np.unstack: the number of arrays becomes part of the program"""
+    return tuple(moveaxis(x, axis, 0))
+
+
 def size(a: Tracer, axis: int | None = None) -> Any:
     """np.size"""
     return a.size if axis is None else a.shape[axis]
@@ -314,7 +319,9 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.split: sections.split, np.hsplit: sections.hsplit, np.take: sections.take, np.meshgrid: sections.meshgrid,
     np.vsplit: sections.split, np.dsplit: lambda ary, parts: sections.split(ary, parts, 2),
     np.flip: flip, np.polyval: sections.polyval, np.copyto: copyto, np.putmask: putmask,
-    np.real: lambda val: val, np.iscomplexobj: lambda x: False, np.isrealobj: lambda x: True,
+    np.real: lambda val: val, np.imag: lambda val: val.imag,
+    np.iscomplexobj: lambda x: False, np.isrealobj: lambda x: True,
     **{function: join_as(function) for function in JOINING},
+    **({np.unstack: unstack} if hasattr(np, "unstack") else {}),  # from NumPy 2.1 on
 }
 """NumPy function -> its recording version."""

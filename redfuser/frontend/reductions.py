@@ -47,7 +47,6 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
 def reduce(ufunc: np.ufunc, a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
            initial: Any = MISSING, where: Any = True) -> Tracer:
     """`ufunc.reduce` with NumPy's keywords: `initial` combines with the result, `where` leaves elements out."""
-    _no_out(ufunc.__name__, out)
     r, value = a.recorder, a.value
     held = None if dtype is None else np.dtype(dtype)
     if held is not None:
@@ -61,7 +60,7 @@ def reduce(ufunc: np.ufunc, a: Tracer, axis: Any = None, dtype: Any = None, out:
     if initial is not MISSING and initial is not None:
         start = _number(r, initial, result.dtype)
         result = r.ufunc(ufunc, result, r.cast(start, result.dtype) if start.dtype != result.dtype else start)
-    return a.wrap(result if held is None else r.cast(result, held))
+    return into(out, a.wrap(result if held is None else r.cast(result, held)), ufunc.__name__)
 
 
 def _number(r: Recorder, x: Any, dtype: DType) -> Value:
@@ -130,21 +129,20 @@ def logaddexp(a: Tracer, axis: Any = None, keepdims: bool = False) -> Any:
 def mean(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
          where: Any = True) -> Any:
     """np.mean = sum / number of elements (those `where` keeps); truncated where `dtype` is that of integers."""
-    _no_out("mean", out)
     x = floating(a, dtype)
     found = sum_(x, axis, keepdims=keepdims, where=where) / count(x, axis, keepdims, where)
-    return found if is_float(x.dtype) else found.astype(x.dtype)
+    return into(out, found if is_float(x.dtype) else found.astype(x.dtype), "mean")
 
 
 def var(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False, *,
         where: Any = True, mean: Any = None, correction: Any = None) -> Any:
     """np.var in the centred form sum((x - mean)^2) / max(n - ddof, 0), as a careful user would write it."""
-    _no_out("var", out)
     x = floating(a, dtype)
     center = _mean(x, axis, keepdims=True, where=where) if mean is None else mean
     squares = np.square(x - center)
     number, removed = count(x, axis, keepdims, where), ddof if correction is None else correction
-    return sum_(squares, axis, keepdims=keepdims, where=where) / degrees_of_freedom(number, removed)
+    found = sum_(squares, axis, keepdims=keepdims, where=where) / degrees_of_freedom(number, removed)
+    return into(out, found, "var")
 
 
 _mean = mean
@@ -158,14 +156,14 @@ def degrees_of_freedom(number: Any, ddof: Any) -> Any:
     return left.operate(np.maximum, left, 0) if isinstance(left, Tracer) else max(left, 0)
 
 
-def std(a: Tracer, *args: Any, **kwargs: Any) -> Any:
+def std(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, *args: Any, **kwargs: Any) -> Any:
     """np.std, with the arguments of np.var."""
-    return np.sqrt(var(a, *args, **kwargs))
+    return into(out, np.sqrt(var(a, axis, dtype, None, *args, **kwargs)), "std")
 
 
 def ptp(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tracer:
     """np.ptp = max - min"""
-    return amax(a, axis, out, keepdims) - amin(a, axis, out, keepdims)  # type: ignore[no-any-return]
+    return into(out, amax(a, axis, keepdims=keepdims) - amin(a, axis, keepdims=keepdims), "ptp")
 
 
 def floating(a: Tracer, dtype: Any) -> Tracer:
@@ -190,6 +188,22 @@ def count(a: Tracer, axis: Any, keepdims: bool, where: Any) -> Any:
     return functools.reduce(operator.mul, lengths) if lengths else 1
 
 
-def _no_out(name: str, out: Any) -> None:
-    if out is not None:
-        raise TraceError(located(f"np.{name}(out=...) cannot be recorded; assign the result to a name"))
+def into(out: Any, result: Tracer, name: str) -> Tracer:
+    """The result of a reduction; stored in `out`, an array made in the function, where there is one.
+
+    Raises
+    ------
+    TraceError
+        for an array from outside, and for one that others may hold.
+    ShapeError
+        when the result has another number of dimensions.
+    """
+    if out is None:
+        return result
+    if not isinstance(out, Tracer):
+        raise TraceError(located(f"np.{name}(out=...) of an array from outside cannot be recorded; assign the result "
+                                 "to a name"))
+    if out.ndim != result.ndim:
+        shapes = f"{show_shape(out.value.shape)} for a result of shape {show_shape(result.value.shape)}"
+        raise ShapeError(located(f"np.{name}: out= has shape {shapes}"))
+    return out.store(result.value, "assign the result to a name")

@@ -50,7 +50,7 @@ def rounded(x: Tracer, digits: Any) -> Any:
     if x.ndim:
         raise no_meaning(f"round() needs one number, this is an array with {x.ndim} dimensions; use "
                          "np.round(x, decimals)")
-    found = np.round(x, 0 if digits is None else digits)
+    found: Any = np.round(x, 0 if digits is None else digits)
     if digits is None:
         return number_of(found.astype(np.int64), int, "round()")
     return number_of(found, int if x.dtype.kind == "i" else float, "round()") if x.value.weak else found

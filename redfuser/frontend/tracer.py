@@ -315,6 +315,10 @@ class Tracer:
 
     conjugate, real = conj, property(conj)
 
+    @property
+    def imag(self) -> Any:
+        return np.zeros_like(self)
+
     def fill(self, value: Any) -> None:
         self[...] = value
 

@@ -272,3 +272,35 @@ def test_round_of_numbers():
         assert isinstance(f, int) == isinstance(w, int)
     with pytest.raises(rf.errors.TraceError, match=r"use np\.round\(x, decimals\)"):
         rf.fuse(lambda x: round(x, 1))(x)
+
+
+def into_arrays(x):
+    total, spread, top, gap, kept = (np.zeros(x.shape[1]) for _ in range(5))
+    np.sum(x, axis=0, out=total)
+    x.std(axis=0, ddof=1, out=spread)
+    np.max(x, 0, out=top)
+    np.ptp(x, axis=0, out=gap)
+    np.nanstd(x, 0, None, kept)
+    middle = np.empty(x.shape[0])
+    x.mean(axis=1, out=middle)
+    return total * 2, spread, top, gap, kept, middle
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_reductions_into_arrays_made_in_the_function():
+    for f, w in zip(rf.fuse(into_arrays)(VALUES), into_arrays(VALUES), strict=True):
+        np.testing.assert_allclose(f, w, rtol=1e-12)
+    outside = np.zeros(6)
+    with pytest.raises(rf.errors.TraceError, match="of an array from outside cannot be recorded"):
+        rf.fuse(lambda x: np.sum(x, axis=0, out=outside))(VALUES)
+    with pytest.raises(rf.errors.ShapeError, match="out= has shape"):
+        rf.fuse(lambda x: np.sum(x, axis=0, out=np.zeros_like(x)))(VALUES)
+
+
+def test_parts_and_rows():
+    def parts(x):
+        first, *_, last = np.unstack(x, axis=1)
+        return x.imag + x.real, np.imag(x).sum(), first * last, np.signbit(x), np.copysign(x, last[:, None])
+
+    for f, w in zip(rf.fuse(parts)(VALUES), parts(VALUES), strict=True):
+        np.testing.assert_array_equal(f, w)
