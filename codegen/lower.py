@@ -8,7 +8,7 @@ that is 0 reads 0. Where the block is the whole stream, a max that is subtracted
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -240,12 +240,12 @@ class _Lowering:
             if kind_of(a, kinds) != kind_of(b, kinds):
                 a, b = as_number(a, kinds, compute), as_number(b, kinds, compute)
             return select(condition, a, b)
+        if group == "integer":
+            return op(e.fn, *(_as_integer(a, kinds) for a in args))
         args = [as_number(a, kinds, compute) for a in args]
         real_result = e.fn == "div" or (group == "unary" and e.fn not in ("neg", "abs", "sign"))
         if real_result and all(kind_of(a, kinds) == INT for a in args):
             args = [Cast(compute, a) for a in args]
-        if group == "integer":  # results are kept as real numbers
-            args = [a if kind_of(a, kinds) == INT else Cast("int64", a) for a in args]
         value = op(e.fn, *args)
         if e.fn == "div" and self._runs(e.args[1]):
             return select(op("eq", args[1], 0.0), 0.0, value)
@@ -256,6 +256,11 @@ class _Lowering:
         if not self.env.running or self.space.flat.stream in free_axes(divisor):
             return False
         return any(isinstance(x, (Ref, Old, New)) and x.name in self.env.running for x in walk(divisor))
+
+
+def _as_integer(e: Expr, kinds: Mapping[str, str]) -> Expr:
+    """`e` as an operand of integer division: reductions of integers accumulate whole numbers in a real dtype."""
+    return e if kind_of(e, kinds) == INT else Cast("int64", e)
 
 
 def _shift_positions(e: Op, shift: bool) -> list[bool]:

@@ -28,11 +28,12 @@ _HOME = {
 }
 """Public name -> module that defines it."""
 
-_MODULES = ("errors", "rules")
+_MODULES = ("errors", "rules", "testing")
 
 if TYPE_CHECKING:
     from redfuser import errors as errors
     from redfuser import rules as rules
+    from redfuser import testing as testing
     from redfuser.api import Fused as Fused
     from redfuser.api import Lowered as Lowered
     from redfuser.api import Report as Report

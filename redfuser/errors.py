@@ -17,15 +17,15 @@ class TraceError(RedfuserError, TypeError):
     """The traced function used an operation (or a Python construct) that cannot be recorded.
 
     It is noted where refusals are collected: a function that catches the TypeError must not be compiled as if it had
-    taken the branch that NumPy would take.
+    taken the branch that NumPy would take. `collected` is False where NumPy has no such operation either: a function
+    that catches its TypeError may catch this one and go on.
     """
 
-    collected = True
-
-    def __init__(self, *args: object) -> None:
+    def __init__(self, *args: object, collected: bool = True) -> None:
         super().__init__(*args)
+        self.collected = collected
         found = _refusals.get()
-        if found is not None and self.collected:
+        if found is not None and collected:
             found.append(self)
 
 

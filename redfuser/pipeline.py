@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -186,7 +186,10 @@ def zero_empty_quotients(fused: FusedCascade) -> FusedCascade:
             if isinstance(x, Op) and divides(x):
                 return select(op("eq", x.args[1], 0.0), 0.0, x)
             if moved and isinstance(x, Ref) and x.name in pivots:
-                return reduce(lambda value, mass: select(op("eq", mass, 0.0), 0.0, value), divisors, x)
+                value: Expr = x
+                for mass in divisors:
+                    value = select(op("eq", mass, 0.0), 0.0, value)
+                return value
             return None
 
         return rewrite(e, step)

@@ -30,7 +30,7 @@ class Mpfr:
         self.isnan, self.isinf, self.isfinite = gmpy2.is_nan, gmpy2.is_infinite, gmpy2.is_finite
         self.floor, self.ceil, self.nint = gmpy2.rint_floor, gmpy2.rint_ceil, gmpy2.rint  # floor gives integers only
         self.sqrt, self.exp, self.expm1, self.log = gmpy2.sqrt, gmpy2.exp, gmpy2.expm1, gmpy2.log
-        self.tanh, self.sin, self.cos = gmpy2.tanh, gmpy2.sin, gmpy2.cos
+        self.tanh, self.sin, self.cos, self.atan = gmpy2.tanh, gmpy2.sin, gmpy2.cos, gmpy2.atan
 
     @contextmanager
     def workdps(self, digits: int) -> Iterator[None]:

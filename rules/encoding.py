@@ -18,7 +18,7 @@ from redfuser.ir import Cast, Const, Expr, Op, Part, Reduce, Size, Tuple, Var, o
 from redfuser.rules.language import ANY, STREAM
 
 UNARY = {"exp": "Exp", "exp2": "Exp2", "log": "Log", "log2": "Log2", "sqrt": "Sqrt", "abs": "Abs", "tanh": "Tanh",
-         "sin": "Sin", "cos": "Cos"}
+         "sin": "Sin", "cos": "Cos", "atan": "Atan"}
 BINARY = {"add": "Add", "mul": "Mul", "max": "Max2", "min": "Min2"}
 REDUCERS = {"sum": "Sum", "max": "MaxR", "min": "MinR"}
 RELATIONS = {"positive": "pos", "nonnegative": "nneg", "nonpositive": "npos", "nonzero": "nz", "at_most": "leq",

@@ -96,7 +96,7 @@ def _monotone(word: str, over: Callable[[Any], Expr], map_: np.ufunc, where: tup
 MONOTONE = tuple(
     _monotone(word, over, map_, where)
     for word, over in (("max", Max), ("min", Min))
-    for map_, where in ((np.exp, ()), (np.exp2, ()), (np.tanh, ()), (np.log, (positive("a"),)),
+    for map_, where in ((np.exp, ()), (np.exp2, ()), (np.tanh, ()), (np.arctan, ()), (np.log, (positive("a"),)),
                         (np.log2, (positive("a"),)), (np.sqrt, (nonnegative("a"),)))
 )
 

@@ -12,8 +12,8 @@ from redfuser.rules.language import STREAM
 
 _INFIX = {"add": ("+", 1), "sub": ("-", 1), "mul": (r"\,", 2), "lt": ("<", 0), "le": (r"\le", 0), "gt": (">", 0),
           "ge": (r"\ge", 0), "eq": ("=", 0), "ne": (r"\ne", 0), "and": (r"\land", 0), "or": (r"\lor", 0)}
-_FUNCTIONS = {"log": r"\log", "log2": r"\log_2", "tanh": r"\tanh", "sin": r"\sin", "cos": r"\cos", "max": r"\max",
-              "min": r"\min"}
+_FUNCTIONS = {"log": r"\log", "log2": r"\log_2", "tanh": r"\tanh", "sin": r"\sin", "cos": r"\cos",
+              "atan": r"\arctan", "max": r"\max", "min": r"\min"}
 _REDUCERS = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min"}
 
 

@@ -88,12 +88,13 @@ def _scalar_ops(mp: Any) -> Mapping[str, Callable[..., Any]]:
         "exp2": bounded(lambda a: mp.mpf(2) ** a, LARGEST_EXPONENT),
         "expm1": bounded(mp.expm1, LARGEST_EXPONENT), "log": log, "log2": lambda a: log(a) / mp.log(2),
         "log1p": lambda a: log(1 + a), "tanh": bounded(mp.tanh, LARGEST_EXPONENT),
+        "atan": lambda a: number(mp.atan(a), a),
         "sin": bounded(mp.sin, LARGEST_ANGLE), "cos": bounded(mp.cos, LARGEST_ANGLE), "floor": mp.floor,
         "ceil": mp.ceil, "rint": mp.nint, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
         "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
         "and": lambda a, b: bool(a) and bool(b), "or": lambda a, b: bool(a) or bool(b), "not": lambda a: not a,
-        "select": lambda c, a, b: a if c else b, "idiv": lambda a, b: mp.floor(div(a, b)),
-        "imod": lambda a, b: a - b * mp.floor(div(a, b)),
+        "select": lambda c, a, b: a if c else b, "idiv": lambda a, b: mp.floor(div(a, b)) if b else mp.mpf(0),
+        "imod": lambda a, b: a - b * mp.floor(div(a, b)) if b else mp.mpf(0),
     }
 
 

@@ -33,7 +33,7 @@ FORBIDDEN = 10**12
 TOO_MUCH = FORBIDDEN // 2
 """What costs so much has a forbidden node in it: others may be paid for preferring a form."""
 COSTS = {"Add": 2, "Mul": 2, "Inv": 6, "Exp": 8, "Exp2": 8, "Log": 8, "Log2": 8, "Sqrt": 8, "Tanh": 10, "Sin": 10,
-         "Cos": 10, "Max2": 2, "Min2": 2, "Pow": 2, "Sel": 2, **dict.fromkeys(REDUCTION_NODES, FORBIDDEN)}
+         "Cos": 10, "Atan": 10, "Max2": 2, "Min2": 2, "Pow": 2, "Sel": 2, **dict.fromkeys(REDUCTION_NODES, FORBIDDEN)}
 """Weights of the engine's own extraction, which only tells whether a form without reductions exists and still gets
 cheaper; the final choice is made under the models of `redfuser.derivation.cost`."""
 

@@ -113,6 +113,11 @@ def test_wrong_usage_is_status_2(arguments: list[str], capsys: pytest.CaptureFix
     assert "Usage" in capsys.readouterr().err
 
 
+def test_a_language_that_does_not_exist_is_named_once(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["source", f"{file}:softmax", "--arg", "x=8:float32", "--target", "cuda"]) == 2
+    assert "Invalid value for '--target': 'cuda' is not one of 'c'" in capsys.readouterr().err
+
+
 def test_explain_prints_the_report(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", f"{file}:softmax", "--arg", "x=rows,n:float32"]) == 0
     text = capsys.readouterr().out

@@ -37,6 +37,7 @@ _LIBM = {
     "tanh": "tanh",
     "sin": "sin",
     "cos": "cos",
+    "atan": "atan",
     "floor": "floor",
     "ceil": "ceil",
     "rint": "rint",

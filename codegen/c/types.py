@@ -62,6 +62,7 @@ _REAL_RESULT = frozenset(
         "tanh",
         "sin",
         "cos",
+        "atan",
         "floor",
         "ceil",
         "rint",

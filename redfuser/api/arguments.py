@@ -16,7 +16,6 @@ from redfuser.api.tensors import as_tensor, is_tensor, tensor_array
 from redfuser.errors import ArgumentError, DTypeError, RedfuserError, ShapeError, TraceError
 from redfuser.frontend import Spec
 from redfuser.frontend.nested import Kind, LeafName, Nested, is_structure, leaf_names, take_apart
-from redfuser.frontend.record import NoMeaning
 from redfuser.frontend.spec import supported_dtype
 
 
@@ -117,11 +116,15 @@ PLAIN = frozenset((np.ndarray, bool, int, float, str, type(None)))
 
 
 class Unpacker:
-    """Takes nested arguments of one function apart; the names of the leaves of each kind are made once."""
+    """Takes nested arguments of one function apart; the names of the leaves of each kind are made once.
 
-    def __init__(self, title: str, parameters: Collection[str]) -> None:
+    `variadic`: parameters that stand for several arguments (`*args`, `**options`), which are always taken apart.
+    """
+
+    def __init__(self, title: str, parameters: Collection[str], variadic: Collection[str] = ()) -> None:
         self._title = title
         self._parameters = frozenset(parameters)
+        self._variadic = frozenset(variadic)
         self._names: dict[tuple[str, Kind, frozenset[str]], tuple[LeafName, ...]] = {}
 
     def unpack(self, arguments: Mapping[str, Any], static: Collection[str]) -> tuple[dict[str, Any], Structures]:
@@ -136,7 +139,8 @@ class Unpacker:
         found: dict[str, Any] = {}
         structures = Structures()
         for parameter, value in arguments.items():
-            if type(value) in PLAIN or parameter in static or not is_structure(value):
+            whole = parameter not in self._variadic and not is_structure(value)
+            if type(value) in PLAIN or parameter in static or whole:
                 found[parameter] = value
                 continue
             leaves: list[Any] = []
@@ -174,7 +178,7 @@ def blame_static(error: Exception, title: str, static: Mapping[str, Any]) -> Red
 
     None for an exception that has another cause.
     """
-    own = isinstance(error, NoMeaning)
+    own = isinstance(error, TraceError) and not error.collected
     if isinstance(error, RedfuserError) and not own:
         return None
     suspects = {n: v for n, v in static.items() if v is None or isinstance(v, str)}

@@ -30,7 +30,7 @@ from redfuser.api.lowered import Lowered, stand_in
 from redfuser.api.program import Array, Program, Stats
 from redfuser.api.report import Report, build_report
 from redfuser.api.tensors import is_tensor, tensor_array
-from redfuser.errors import ArgumentError, DTypeError, ShapeError
+from redfuser.errors import ArgumentError, DTypeError, ShapeError, TraceError
 from redfuser.frontend import Spec
 from redfuser.frontend.nested import LeafName
 from redfuser.frontend.record import StaticNeeded
@@ -58,15 +58,12 @@ class Fused:
         self.static_argnames = tuple(static_argnames)
         self._static = frozenset(static_argnames)
         self._names = tuple(self._signature.parameters)
-        self._by_keyword = any(p.kind is p.KEYWORD_ONLY for p in self._signature.parameters.values())
-        self._unpacker = Unpacker(self._title, self._names)
+        parameters = self._signature.parameters.values()
+        variadic = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        self._plain = not variadic and all(p.kind is not p.KEYWORD_ONLY for p in parameters)
+        self._unpacker = Unpacker(self._title, self._names, variadic)
         self._programs: dict[Key, list[Program]] = {}
         self._lock = threading.RLock()
-        for name, p in self._signature.parameters.items():
-            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                raise ArgumentError(
-                    f"rf.fuse: parameter *{name} of {self._title} has no fixed arguments; name each argument"
-                )
         if "out" in self._signature.parameters:
             raise ArgumentError(
                 f"rf.fuse: parameter 'out' of {self._title} hides out=, which receives results; rename it"
@@ -93,7 +90,7 @@ class Fused:
     ) -> tuple[dict[str, Any], dict[str, Any], Structures | None]:
         """Arguments and leaves of nested ones by name: (arrays and numbers, static values), and what they belong to;
         None where no argument is nested or a tensor."""
-        if len(args) == len(self._names) and not kwargs and not self._by_keyword:
+        if len(args) == len(self._names) and not kwargs and self._plain:
             arguments = dict(zip(self._names, args, strict=True))
         else:
             arguments = bind(self._signature, self._title, args, kwargs)
@@ -140,13 +137,13 @@ class Fused:
 
         Raises
         ------
-        StaticNeeded
-            the error at hand, when they are no plain numbers or tuples.
+        TraceError
+            saying what `need` says, when they are no plain numbers or tuples.
         """
         values, _, _ = self._bind(args, kwargs)
         found = {n for n in need.arguments if isinstance(values.get(n), (bool, int, float, tuple))}
         if not found:
-            raise need
+            raise TraceError(*need.args) from None
         self._static |= found
 
     def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
@@ -217,10 +214,9 @@ class Fused:
 
     def _trace(self, specs: Mapping[str, Spec], static: Mapping[str, Any], structures: Structures | None) -> Any:
         fixed = {n: v for n, v in static.items() if not isinstance(n, LeafName)}
-        fn = functools.wraps(self.fn)(functools.partial(self.fn, **fixed)) if fixed else self.fn
-        given = specs if structures is None else structures.around(specs, static)
+        given = dict(specs) if structures is None else structures.around(specs, static)
         try:
-            return pipeline.trace_step(fn, given, self._title)
+            return pipeline.trace_step(self.fn, given | fixed, self._title)
         except (AttributeError, TypeError) as error:
             blamed: Exception | None = blame_static(error, self._title, static)
             if blamed is None and structures is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,10 +24,14 @@ ArgOption = Annotated[list[str] | None, typer.Option("--arg", "-a", metavar="NAM
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
-class Language(StrEnum):
-    """Languages that kernels are printed in."""
+LANGUAGES = ("c",)
+"""Languages that kernels are printed in."""
 
-    C = "c"
+
+def _language(name: str) -> str:
+    if name not in LANGUAGES:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, LANGUAGES))}")
+    return name
 
 
 def print_json(value: Any) -> None:
@@ -95,16 +98,16 @@ def explain(
 def source(
     function: FunctionArgument,
     arg: ArgOption = None,
-    target: Annotated[Language, typer.Option(help="The language of the kernel.")] = Language.C,
+    target: Annotated[str, typer.Option(callback=_language, help=f"The language of the kernel: {LANGUAGES[0]}.")] = "c",
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the kernels generated for a function."""
     found = find_target(function, arg or [])
     with found.blame():
-        text = found.fused.lower(*found.args, **found.kwargs).source(target.value)
+        text = found.fused.lower(*found.args, **found.kwargs).source(target)
     if as_json:
-        text = json.dumps({"function": function, "target": target.value, "source": text}, indent=2)
+        text = json.dumps({"function": function, "target": target, "source": text}, indent=2)
     if out is None:
         typer.echo(text)
         return

@@ -68,6 +68,14 @@ def state(o: Outcome, known: Mapping[str, str]) -> str:
     return "ok" if o.minimal else "more"
 
 
+_IN_WORDS = {"more": "right with more accumulators than the least"}
+"""State -> what a summary says of it, where the word alone does not tell."""
+
+
+def _entries(number: int) -> str:
+    return f"{number} {'entry' if number == 1 else 'entries'}"
+
+
 def _pair(expected: object, found: object) -> str:
     """`a / b` where the two differ; nothing found is a dash."""
     return str(expected) if expected == found else f"{expected} / {found or '-'}"
@@ -100,7 +108,7 @@ def show(outcomes: Sequence[Outcome], known: Mapping[str, str]) -> None:
     output.print(summary(outcomes, known), markup=False)
     missed = [o.entry.name for o in outcomes if failed(o, {})]
     if missed:
-        output.print(f"WRONG: {len(missed)} of {len(outcomes)} entries miss their label or the contract, known ones "
+        output.print(f"WRONG: {len(missed)} of {_entries(len(outcomes))} missed the label or the contract, known ones "
                      f"included: {', '.join(missed)}", markup=False)
 
 
@@ -127,12 +135,12 @@ def _remarks(o: Outcome, known: Mapping[str, str]) -> list[str]:
 def summary(outcomes: Sequence[Outcome], known: Mapping[str, str]) -> str:
     """Counts and derivation times in one line."""
     states = [state(o, known) for o in outcomes]
-    counts = ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states))
+    counts = ", ".join(f"{states.count(s)} {_IN_WORDS.get(s, s)}" for s in dict.fromkeys(states))
     times = sorted(o.milliseconds for o in outcomes if o.found is not None)
     if not times:
-        return f"{len(outcomes)} entries: {counts}"
+        return f"{_entries(len(outcomes))}: {counts}"
     late = times[min(len(times) - 1, int(0.95 * len(times)))]
-    return (f"{len(outcomes)} entries: {counts}. Derivation: median {statistics.median(times):.0f} ms, 95 % under "
+    return (f"{_entries(len(outcomes))}: {counts}. Derivation: median {statistics.median(times):.0f} ms, 95 % under "
             f"{late:.0f} ms, longest {times[-1]:.0f} ms. Errors are in units of what the numerical contract allows.")
 
 

@@ -33,6 +33,7 @@ _PARTIALS: dict[str, Callable[[Op], tuple[Expr, ...]]] = {
     "log1p": lambda e: (1 / (1 + e.args[0]),),
     "tanh": lambda e: (1 - e * e,),
     "sin": lambda e: (op("cos", e.args[0]),),
+    "atan": lambda e: (1 / (1 + e.args[0] * e.args[0]),),
     "cos": lambda e: (-op("sin", e.args[0]),),
 }
 """Operation -> derivative by each operand. Operations without an entry are piecewise constant."""

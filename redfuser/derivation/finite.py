@@ -18,7 +18,8 @@ from redfuser.rules.language import STREAM
 
 _PRODUCTS = frozenset({"mul", "div", "neg", "abs", "sqrt", "pow"})
 _SUMS = frozenset({"add", "sub", "neg"})
-_INCREASING = frozenset({"exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "tanh", "floor", "ceil", "rint"})
+_INCREASING = frozenset({"exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "tanh", "atan", "floor", "ceil",
+                         "rint"})
 
 
 def is_finite_sum(e: Expr) -> bool:

@@ -80,13 +80,17 @@ def _ieee(mp: Any, loop: bool) -> Mapping[str, Callable[..., Any]]:
         return nan if a < 0 and not mp.isint(b) else a**b
 
     def floored(a: Any, b: Any) -> Any:
+        if b == 0:
+            return mp.mpf(0)
         if mp.isinf(b) and mp.isfinite(a):
             return mp.mpf(-1 if mp.sign(a) * b < 0 else 0)
         quotient = div(a, b)
         return mp.floor(quotient) if mp.isfinite(quotient) else quotient
 
     def remainder(a: Any, b: Any) -> Any:
-        if mp.isnan(b) or not mp.isfinite(a) or (b == 0 and not loop):
+        if b == 0:
+            return mp.mpf(0)
+        if mp.isnan(b) or not mp.isfinite(a):
             return nan
         if mp.isinf(b):
             return b if mp.sign(a) * b < 0 else a
@@ -109,7 +113,7 @@ def _ieee(mp: Any, loop: bool) -> Mapping[str, Callable[..., Any]]:
         "sqrt": lambda a: nan if a < 0 or mp.isnan(a) else mp.sqrt(a), "max": extreme(max), "min": extreme(min),
         "exp": bounded(mp.exp, most, grows), "exp2": bounded(lambda a: mp.mpf(2) ** a, most, grows),
         "expm1": bounded(mp.expm1, most, lambda a: grows(a) - (a < 0)),
-        "tanh": bounded(mp.tanh, most, mp.sign),
+        "tanh": bounded(mp.tanh, most, mp.sign), "atan": mp.atan,
         "sin": bounded(mp.sin, LARGEST_ANGLE, lambda _: nan), "cos": bounded(mp.cos, LARGEST_ANGLE, lambda _: nan),
         "sign": lambda a: a if mp.isnan(a) else mp.sign(a), "idiv": floored, "imod": remainder,
     }

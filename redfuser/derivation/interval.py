@@ -253,9 +253,12 @@ def _operations() -> Mapping[str, Callable[..., Interval]]:
             return exp(product(b, log(a)))
         return interval(0 if ends(a)[0] >= 0 else "-inf", "inf")
 
-    def odd_up_to_one(a: Interval) -> Interval:
-        low, high = ends(a)
-        return interval(0 if low >= 0 else -1, 0 if high <= 0 else 1)
+    def odd_up_to(most: Any) -> Callable[[Interval], Interval]:
+        def bounds(a: Interval) -> Interval:
+            low, high = ends(a)
+            return interval(0 if low >= 0 else -most, 0 if high <= 0 else most)
+
+        return bounds
 
     def rounded(f: Callable[[Any], Any]) -> Callable[[Interval], Interval]:
         return lambda a: _hull(a, interval(*(x if mp.isinf(x) else f(x) for x in ends(a))))
@@ -265,6 +268,7 @@ def _operations() -> Mapping[str, Callable[..., Interval]]:
         "pow": power, "neg": lambda a: -a, "abs": abs, "max": larger, "min": lambda a, b: -larger(-a, -b),
         "exp": exp, "exp2": lambda a: exp(product(a, iv.log(2))), "expm1": lambda a: exp(a) - 1,
         "log": log, "log2": lambda a: log(a) / iv.log(2), "log1p": lambda a: log(a + 1),
-        "sqrt": lambda a: iv.sqrt(nonnegative(a)), "sin": iv.sin, "cos": iv.cos, "tanh": odd_up_to_one,
-        "sign": odd_up_to_one, "floor": rounded(mp.floor), "ceil": rounded(mp.ceil), "rint": rounded(mp.nint),
+        "sqrt": lambda a: iv.sqrt(nonnegative(a)), "sin": iv.sin, "cos": iv.cos, "tanh": odd_up_to(1),
+        "sign": odd_up_to(1), "atan": odd_up_to(1.5708), "floor": rounded(mp.floor), "ceil": rounded(mp.ceil),
+        "rint": rounded(mp.nint),
     }

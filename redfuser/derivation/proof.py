@@ -92,8 +92,8 @@ class Symbols:
         plain = {"neg": lambda: -a, "exp": lambda: sp.exp(a), "exp2": lambda: sp.Integer(2) ** a,
                  "log": lambda: sp.log(a), "log2": lambda: sp.log(a) / sp.log(2), "sqrt": lambda: sp.sqrt(a),
                  "abs": lambda: sp.Abs(a), "tanh": lambda: sp.tanh(a), "sin": lambda: sp.sin(a),
-                 "cos": lambda: sp.cos(a), "max": lambda: sp.Max(a, b), "min": lambda: sp.Min(a, b),
-                 "expm1": lambda: sp.exp(a) - 1, "log1p": lambda: sp.log(1 + a)}
+                 "cos": lambda: sp.cos(a), "atan": lambda: sp.atan(a), "max": lambda: sp.Max(a, b),
+                 "min": lambda: sp.Min(a, b), "expm1": lambda: sp.exp(a) - 1, "log1p": lambda: sp.log(1 + a)}
         return plain[fn]() if fn in plain else sp.Function(fn)(*args)
 
 

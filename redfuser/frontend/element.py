@@ -145,7 +145,7 @@ UFUNCS: dict[str, Builder] = {
         "expm1": "expm1", "log": "log", "log2": "log2", "log1p": "log1p", "tanh": "tanh", "sin": "sin", "cos": "cos",
         "floor": "floor", "ceil": "ceil", "rint": "rint", "less": "lt", "less_equal": "le", "greater": "gt",
         "greater_equal": "ge", "equal": "eq", "not_equal": "ne", "floor_divide": "idiv", "remainder": "imod",
-        "fabs": "abs",
+        "fabs": "abs", "arctan": "atan",
     }.items()},
     "add": _arithmetic("add", "or"), "multiply": _arithmetic("mul", "and"), "maximum": _arithmetic("max", "or"),
     "minimum": _arithmetic("min", "and"), "logical_and": _logic("and"), "logical_or": _logic("or"),

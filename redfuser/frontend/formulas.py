@@ -79,11 +79,40 @@ def _heaviside(x: Any, at_zero: Any) -> Any:
     return np.where(np.equal(x, 0), at_zero, np.maximum(np.sign(x), 0))
 
 
+def _signbit(x: Any) -> Any:
+    """Also of zeros, which their reciprocals tell apart. The sign of NaN is unknown: it counts as positive."""
+    return np.logical_or(np.less(x, 0), np.logical_and(np.equal(x, 0), np.less(1.0 / x, 0)))
+
+
+def _copysign(x: Any, of: Any) -> Any:
+    size = np.abs(x)
+    return np.where(_signbit(of), -size, size)
+
+
+def _arctan2(y: Any, x: Any) -> Any:
+    """The angle to the nearer half of the x axis, in the quadrant. Sides that are equal may be 0 or infinite."""
+    far, near = np.abs(y), np.abs(x)
+    slope = np.where(np.equal(far, near), np.sign(near), far / near)
+    angle = np.arctan(slope)
+    return _copysign(np.where(_signbit(x), np.pi - angle, angle), y)
+
+
+def _arcsin(x: Any) -> Any:
+    return np.arctan(x / np.sqrt((1 - x) * (1 + x)))
+
+
+def _arccos(x: Any) -> Any:
+    angle = np.arctan(np.sqrt((1 - x) * (1 + x)) / np.abs(x))
+    return np.where(np.less(x, 0), np.pi - angle, angle)
+
+
 FORMULAS: dict[np.ufunc, Callable[..., Any]] = {
     np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2, np.hypot: _hypot, np.sinh: _sinh, np.cosh: _cosh,
     np.arctanh: _arctanh, np.arcsinh: _arcsinh, np.cbrt: _cbrt, np.fmax: _fmax, np.fmin: _fmin,
+    np.signbit: _signbit, np.copysign: _copysign, np.arctan2: _arctan2, np.arcsin: _arcsin, np.arccos: _arccos,
     np.heaviside: _heaviside, np.float_power: lambda a, b: np.power(a, b), np.conjugate: lambda x: x,
-    np.tan: lambda x: np.sin(x) / np.cos(x), np.deg2rad: lambda x: x * (math.pi / 180), np.radians: lambda x: x *
-    (math.pi / 180), np.rad2deg: lambda x: x * (180 / math.pi), np.degrees: lambda x: x * (180 / math.pi),
+    np.tan: lambda x: np.sin(x) / np.cos(x),
+    np.deg2rad: lambda x: x * (math.pi / 180), np.radians: lambda x: x * (math.pi / 180),
+    np.rad2deg: lambda x: x * (180 / math.pi), np.degrees: lambda x: x * (180 / math.pi),
 }
-"""Ufunc -> its formula, for operands that have the dtype of the result."""
+"""Ufunc -> its formula, for operands that have the dtype of the result (unless that is bool)."""

@@ -14,7 +14,7 @@ from redfuser.frontend import contract, labels, nan_reductions, norms, order, re
 from redfuser.frontend.creation import band_mask, full, to_shape
 from redfuser.frontend.dims import Dim, show_shape
 from redfuser.frontend.join import JOINING, join_as
-from redfuser.frontend.record import NoMeaning, promote
+from redfuser.frontend.record import no_meaning, promote
 from redfuser.frontend.regroup import regrouped
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
@@ -74,7 +74,7 @@ def expand_dims(a: Tracer, axis: Any) -> Tracer:
     except RedfuserError:
         raise
     except TypeError:
-        raise NoMeaning(located(f"argument 'axis' is {axis!r}; give an int or a tuple of ints")) from None
+        raise no_meaning(f"argument 'axis' is {axis!r}; give an int or a tuple of ints") from None
     except ValueError as error:
         raise ShapeError(located(f"expand_dims(axis={axis}) of shape {show_shape(a.value.shape)}: {error}")) from None
     old = iter(range(a.ndim))
@@ -261,6 +261,11 @@ def result_type(*arguments: Any) -> np.dtype[Any]:
     return np.result_type(promote(*values), *dtypes)
 
 
+def unstack(x: Tracer, /, *, axis: int = 0) -> tuple[Tracer, ...]:
+    """np.unstack: the number of arrays becomes part of the program"""
+    return tuple(moveaxis(x, axis, 0))
+
+
 def size(a: Tracer, axis: int | None = None) -> Any:
     """np.size"""
     return a.size if axis is None else a.shape[axis]
@@ -273,7 +278,7 @@ def _axes(a: Tracer, axis: Any) -> list[int]:
     except RedfuserError:
         raise
     except TypeError:
-        raise NoMeaning(located(f"argument 'axis' is {axis!r}; give an int or a tuple of ints")) from None
+        raise no_meaning(f"argument 'axis' is {axis!r}; give an int or a tuple of ints") from None
     except ValueError as error:
         raise ShapeError(located(f"axis {axis} does not fit shape {show_shape(a.value.shape)}: {error}")) from None
 
@@ -314,7 +319,9 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.split: sections.split, np.hsplit: sections.hsplit, np.take: sections.take, np.meshgrid: sections.meshgrid,
     np.vsplit: sections.split, np.dsplit: lambda ary, parts: sections.split(ary, parts, 2),
     np.flip: flip, np.polyval: sections.polyval, np.copyto: copyto, np.putmask: putmask,
-    np.real: lambda val: val, np.iscomplexobj: lambda x: False, np.isrealobj: lambda x: True,
+    np.real: lambda val: val, np.imag: lambda val: val.imag,
+    np.iscomplexobj: lambda x: False, np.isrealobj: lambda x: True,
     **{function: join_as(function) for function in JOINING},
+    **({np.unstack: unstack} if hasattr(np, "unstack") else {}),  # from NumPy 2.1 on
 }
 """NumPy function -> its recording version."""

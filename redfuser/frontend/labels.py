@@ -15,7 +15,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from redfuser.errors import RedfuserError, ShapeError, TraceError
 from redfuser.frontend.dims import Dim, Shape, show_shape
-from redfuser.frontend.record import BOOL, INT, NoMeaning, Recorder, Value
+from redfuser.frontend.record import BOOL, INT, Recorder, Value, no_meaning
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
 from redfuser.ir.dtypes import is_float
@@ -156,7 +156,7 @@ def _select(a: Tracer, labels: Tracer) -> Tracer:
     """The element of `a` along its last axis at `labels`, which broadcast with the other axes."""
     r, dim = a.recorder, a.value.shape[-1]
     if labels.dtype.kind not in "iu":
-        raise NoMeaning(located(f"an index has dtype {labels.dtype}; convert with .astype(np.int64)"))
+        raise no_meaning(f"an index has dtype {labels.dtype}; convert with .astype(np.int64)")
     hit = hits(r, labels.value, dim)
     if a.dtype == BOOL:
         both = r.ufunc(np.logical_and, hit, a.value)
@@ -193,6 +193,6 @@ def _axis(axis: Any, rank: int) -> int:
     except RedfuserError:
         raise
     except TypeError:
-        raise NoMeaning(located(f"argument 'axis' is {axis!r}; give an int")) from None
+        raise no_meaning(f"argument 'axis' is {axis!r}; give an int") from None
     except ValueError as error:
         raise ShapeError(located(f"axis {axis} does not fit {rank} dimensions: {error}")) from None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.frontend import reductions
-from redfuser.frontend.reductions import MISSING
+from redfuser.frontend.reductions import MISSING, into
 from redfuser.frontend.tracer import Tracer
 from redfuser.ir.dtypes import is_float
 
@@ -25,7 +25,7 @@ def nanprod(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, kee
     return reductions.prod(a, axis, dtype, out, keepdims, initial, _kept(a, where))
 
 
-def _extreme(reduction: Callable[..., Any], farthest: float) -> Callable[..., Any]:
+def _extreme(name: str, reduction: Callable[..., Any], farthest: float) -> Callable[..., Any]:
     """np.nanmax or np.nanmin. `farthest`: what never wins."""
 
     def function(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = MISSING,
@@ -34,17 +34,17 @@ def _extreme(reduction: Callable[..., Any], farthest: float) -> Callable[..., An
         if kept is where:
             return reduction(a, axis, out, keepdims, initial, where)
         start = farthest if initial is MISSING and where is True else initial
-        found = reduction(a, axis, out, keepdims, start, kept)
+        found = reduction(a, axis, None, keepdims, start, kept)
         if initial is not MISSING:
-            return found
+            return into(out, found, name)
         # a row without a number has no extreme, and one of infinities has: only a count tells them apart
-        return _or_nan(reductions.any_(kept, axis, keepdims=keepdims), found)
+        return into(out, _or_nan(reductions.any_(kept, axis, keepdims=keepdims), found), name)
 
     return function
 
 
-nanmax = _extreme(reductions.amax, -np.inf)
-nanmin = _extreme(reductions.amin, np.inf)
+nanmax = _extreme("nanmax", reductions.amax, -np.inf)
+nanmin = _extreme("nanmin", reductions.amin, np.inf)
 
 
 def nanmean(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
@@ -57,16 +57,16 @@ def nanvar(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, ddof
            where: Any = True, mean: Any = None, correction: Any = None) -> Any:
     """np.nanvar: NaN where no more than `ddof` elements are left"""
     kept = _kept(a, where)
-    found = reductions.var(a, axis, dtype, out, ddof, keepdims, where=kept, mean=mean, correction=correction)
+    found = reductions.var(a, axis, dtype, None, ddof, keepdims, where=kept, mean=mean, correction=correction)
     removed = ddof if correction is None else correction
     if kept is where or (not isinstance(removed, Tracer) and removed <= 0):
-        return found
-    return _or_nan(reductions.count_nonzero(kept, axis, keepdims=keepdims) > removed, found)
+        return into(out, found, "nanvar")
+    return into(out, _or_nan(reductions.count_nonzero(kept, axis, keepdims=keepdims) > removed, found), "nanvar")
 
 
-def nanstd(a: Tracer, *args: Any, **kwargs: Any) -> Any:
+def nanstd(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, *args: Any, **kwargs: Any) -> Any:
     """np.nanstd, with the arguments of np.nanvar"""
-    return np.sqrt(nanvar(a, *args, **kwargs))
+    return into(out, np.sqrt(nanvar(a, axis, dtype, None, *args, **kwargs)), "nanstd")
 
 
 def _or_nan(condition: Any, found: Any) -> Tracer:

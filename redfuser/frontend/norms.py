@@ -10,7 +10,7 @@ import numpy as np
 
 from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend.dims import show_shape
-from redfuser.frontend.record import NoMeaning
+from redfuser.frontend.record import no_meaning
 from redfuser.frontend.reductions import amax, amin, axis_tuple, floating
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer
@@ -35,7 +35,7 @@ def norm(x: Tracer, ord: Any = None, axis: Any = None, keepdims: bool = False) -
 def vector_norm(x: Tracer, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     """np.linalg.vector_norm: the norm of all elements along the axes."""
     if isinstance(ord, str):
-        raise NoMeaning(located(f"np.linalg.norm has no order {ord!r} for vectors; use a number"))
+        raise no_meaning(f"np.linalg.norm has no order {ord!r} for vectors; use a number")
     x = floating(x, None)
     size: Any = np.abs(x)
     if ord == 2:

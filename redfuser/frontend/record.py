@@ -311,10 +311,9 @@ class Recorder:
         return truth
 
 
-class NoMeaning(TraceError):
-    """NumPy has no such operation either: a function that catches its TypeError may catch this one and go on."""
-
-    collected = False
+def no_meaning(message: str) -> TraceError:
+    """The error for an operation that NumPy does not have either, at the user's current line."""
+    return TraceError(located(message), collected=False)
 
 
 class StaticNeeded(TraceError):
@@ -367,7 +366,7 @@ def result_dtype(ufunc: np.ufunc, inputs: Sequence[Value]) -> DType:
 
     Raises
     ------
-    NoMeaning
+    TraceError
         naming the dtypes.
     """
     all_weak = all(v.weak for v in inputs)
@@ -376,7 +375,7 @@ def result_dtype(ufunc: np.ufunc, inputs: Sequence[Value]) -> DType:
         return np.dtype(ufunc.resolve_dtypes((*kinds, None))[-1])
     except TypeError:
         names = ", ".join(str(v.dtype) for v in inputs)
-        raise NoMeaning(located(f"np.{ufunc.__name__} has no meaning for {names}; convert with .astype")) from None
+        raise no_meaning(f"np.{ufunc.__name__} has no meaning for {names}; convert with .astype") from None
 
 
 def promote(*inputs: Value) -> DType:
@@ -387,9 +386,9 @@ def promote(*inputs: Value) -> DType:
 
 
 def promote_dtypes(*kinds: Any) -> DType:
-    """`np.result_type` of dtypes, and of Python numbers in the place of weak ones; NoMeaning where NumPy has none."""
+    """`np.result_type` of dtypes, and of Python numbers in the place of weak ones; TraceError where NumPy has none."""
     try:
         return np.dtype(np.result_type(*kinds))
     except TypeError:
         names = ", ".join(str(k) if isinstance(k, np.dtype) else type(k).__name__ for k in kinds)
-        raise NoMeaning(located(f"NumPy has no common dtype for {names}; convert with .astype")) from None
+        raise no_meaning(f"NumPy has no common dtype for {names}; convert with .astype") from None

@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from redfuser.errors import RedfuserError, ShapeError, TraceError
 from redfuser.frontend.dims import show_shape
-from redfuser.frontend.record import BOOL, FLOAT, DType, NoMeaning, Recorder, Value
+from redfuser.frontend.record import BOOL, FLOAT, INT, DType, Recorder, Value, no_meaning
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
 from redfuser.ir.dtypes import is_float
@@ -27,7 +27,7 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
     ------
     ShapeError
         for an axis that the array does not have, or that is named twice.
-    NoMeaning
+    TraceError
         for an axis that is no integer.
     """
     if axis is None:
@@ -39,7 +39,7 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
     except RedfuserError:
         raise
     except TypeError:
-        raise NoMeaning(located(f"argument 'axis' is {axis!r}; give an int, a tuple of ints or None")) from None
+        raise no_meaning(f"argument 'axis' is {axis!r}; give an int, a tuple of ints or None") from None
     except ValueError as error:  # AxisError is one
         raise ShapeError(located(f"axis={axis!r} does not fit shape {show_shape(a.value.shape)}: {error}")) from None
 
@@ -47,17 +47,20 @@ def axis_tuple(a: Tracer, axis: Any) -> tuple[int, ...]:
 def reduce(ufunc: np.ufunc, a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
            initial: Any = MISSING, where: Any = True) -> Tracer:
     """`ufunc.reduce` with NumPy's keywords: `initial` combines with the result, `where` leaves elements out."""
-    _no_out(ufunc.__name__, out)
     r, value = a.recorder, a.value
-    if dtype is not None:
-        value = r.cast(value, np.dtype(dtype))
+    held = None if dtype is None else np.dtype(dtype)
+    if held is not None:
+        value = r.cast(value, held)
+    if held is not None and ufunc in (np.add, np.multiply) and held.kind in "biu":
+        # reduced in int64, and what that gives wraps around (of truth values: tells 0 from all else) at the end
+        value = r.cast(value, INT)
     if where is not True:
         value = r.where(lift(r, where), value, _number(r, _neutral(ufunc, value, initial), value.dtype))
     result = r.reduce(ufunc, value, axis_tuple(a, axis), bool(keepdims))
     if initial is not MISSING and initial is not None:
         start = _number(r, initial, result.dtype)
         result = r.ufunc(ufunc, result, r.cast(start, result.dtype) if start.dtype != result.dtype else start)
-    return a.wrap(result)
+    return into(out, a.wrap(result if held is None else r.cast(result, held)), ufunc.__name__)
 
 
 def _number(r: Recorder, x: Any, dtype: DType) -> Value:
@@ -125,36 +128,42 @@ def logaddexp(a: Tracer, axis: Any = None, keepdims: bool = False) -> Any:
 
 def mean(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
          where: Any = True) -> Any:
-    """np.mean = sum / number of elements (those `where` keeps)."""
-    _no_out("mean", out)
+    """np.mean = sum / number of elements (those `where` keeps); truncated where `dtype` is that of integers."""
     x = floating(a, dtype)
-    return sum_(x, axis, keepdims=keepdims, where=where) / count(x, axis, keepdims, where)
+    found = sum_(x, axis, keepdims=keepdims, where=where) / count(x, axis, keepdims, where)
+    return into(out, found if is_float(x.dtype) else found.astype(x.dtype), "mean")
 
 
 def var(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False, *,
         where: Any = True, mean: Any = None, correction: Any = None) -> Any:
-    """np.var in the centred form sum((x - mean)^2) / (n - ddof), as a careful user would write it."""
-    _no_out("var", out)
+    """np.var in the centred form sum((x - mean)^2) / max(n - ddof, 0), as a careful user would write it."""
     x = floating(a, dtype)
     center = _mean(x, axis, keepdims=True, where=where) if mean is None else mean
     squares = np.square(x - center)
     number, removed = count(x, axis, keepdims, where), ddof if correction is None else correction
-    if isinstance(removed, Tracer) or removed != 0:
-        number = number - removed
-    return sum_(squares, axis, keepdims=keepdims, where=where) / number
+    found = sum_(squares, axis, keepdims=keepdims, where=where) / degrees_of_freedom(number, removed)
+    return into(out, found, "var")
 
 
 _mean = mean
 
 
-def std(a: Tracer, *args: Any, **kwargs: Any) -> Any:
+def degrees_of_freedom(number: Any, ddof: Any) -> Any:
+    """What NumPy divides a sum of squares by: max(number - ddof, 0)."""
+    if not isinstance(ddof, Tracer) and ddof == 0:
+        return number
+    left = number - ddof
+    return left.operate(np.maximum, left, 0) if isinstance(left, Tracer) else max(left, 0)
+
+
+def std(a: Tracer, axis: Any = None, dtype: Any = None, out: Any = None, *args: Any, **kwargs: Any) -> Any:
     """np.std, with the arguments of np.var."""
-    return np.sqrt(var(a, *args, **kwargs))
+    return into(out, np.sqrt(var(a, axis, dtype, None, *args, **kwargs)), "std")
 
 
 def ptp(a: Tracer, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tracer:
     """np.ptp = max - min"""
-    return amax(a, axis, out, keepdims) - amin(a, axis, out, keepdims)  # type: ignore[no-any-return]
+    return into(out, amax(a, axis, keepdims=keepdims) - amin(a, axis, keepdims=keepdims), "ptp")
 
 
 def floating(a: Tracer, dtype: Any) -> Tracer:
@@ -179,6 +188,22 @@ def count(a: Tracer, axis: Any, keepdims: bool, where: Any) -> Any:
     return functools.reduce(operator.mul, lengths) if lengths else 1
 
 
-def _no_out(name: str, out: Any) -> None:
-    if out is not None:
-        raise TraceError(located(f"np.{name}(out=...) cannot be recorded; assign the result to a name"))
+def into(out: Any, result: Tracer, name: str) -> Tracer:
+    """The result of a reduction; stored in `out`, an array made in the function, where there is one.
+
+    Raises
+    ------
+    TraceError
+        for an array from outside, and for one that others may hold.
+    ShapeError
+        when the result has another number of dimensions.
+    """
+    if out is None:
+        return result
+    if not isinstance(out, Tracer):
+        raise TraceError(located(f"np.{name}(out=...) of an array from outside cannot be recorded; assign the result "
+                                 "to a name"))
+    if out.ndim != result.ndim:
+        shapes = f"{show_shape(out.value.shape)} for a result of shape {show_shape(result.value.shape)}"
+        raise ShapeError(located(f"np.{name}: out= has shape {shapes}"))
+    return out.store(result.value, "assign the result to a name")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
+
+import numpy as np
 
 from redfuser.frontend.source import user_expression, user_line
 
@@ -20,6 +23,15 @@ def missing(name: str) -> str:
     """The remedy for a NumPy function or method that cannot be recorded."""
     split = f"split the function there: fuse the parts before and after it, and call it between them ({LISTED})"
     return _INSTEAD.get(name, split)
+
+
+def called(function: Any) -> str:
+    """A function as the user's code names it, also one that another library defines."""
+    name: str = function.__name__
+    call = None if getattr(np, name, None) is function else _parsed(user_expression())
+    if isinstance(call, ast.Call):
+        return ast.unparse(call.func)
+    return f"np.{name}" if getattr(np, name, None) is function else name
 
 
 def branch_on_data() -> str:

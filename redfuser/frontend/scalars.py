@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import TraceError
-from redfuser.frontend.record import FLOAT, INT
+from redfuser.frontend.record import FLOAT, INT, no_meaning
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer
 
@@ -37,6 +37,23 @@ def number_of(x: Tracer, kind: type, need: str) -> Any:
     if kind is int and x.is_size:
         return int(x)
     return x.wrap(x.recorder.add("cast", (x.value,), (), dtype, weak=True))
+
+
+def rounded(x: Tracer, digits: Any) -> Any:
+    """`round(x, digits)` with NumPy's rounding, and `round(x)`, which is an integer.
+
+    Raises
+    ------
+    TraceError
+        for arrays.
+    """
+    if x.ndim:
+        raise no_meaning(f"round() needs one number, this is an array with {x.ndim} dimensions; use "
+                         "np.round(x, decimals)")
+    found: Any = np.round(x, 0 if digits is None else digits)
+    if digits is None:
+        return number_of(found.astype(np.int64), int, "round()")
+    return number_of(found, int if x.dtype.kind == "i" else float, "round()") if x.value.weak else found
 
 
 class _Standing(type):

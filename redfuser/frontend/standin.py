@@ -29,7 +29,8 @@ NUMPY_FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 _MATH_UFUNCS: dict[str, np.ufunc] = {
     "sqrt": np.sqrt, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log2": np.log2, "log10": np.log10,
-    "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "fabs": np.absolute, "pow": np.power,
+    "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "atan": np.arctan, "fabs": np.absolute,
+    "pow": np.power,
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend.dims import show_shape
 from redfuser.frontend.record import FLOAT
-from redfuser.frontend.reductions import axis_tuple, count, mean
+from redfuser.frontend.reductions import axis_tuple, count, degrees_of_freedom, mean
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift, recorder_of
 from redfuser.ir.dtypes import is_float
@@ -53,7 +53,7 @@ def cov(m: Tracer, y: Any = None, rowvar: bool = True, bias: bool = False, ddof:
                                  "d @ d.T / (n - 1) with d = m - m.mean(1, keepdims=True)"))
     centred, n = _centred(m, rowvar, dtype)
     removed = (0 if bias else 1) if ddof is None else ddof
-    return np.squeeze(centred @ centred.T / (n - removed))
+    return np.squeeze(centred @ centred.T / degrees_of_freedom(n, removed))
 
 
 def corrcoef(x: Tracer, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
@@ -62,8 +62,9 @@ def corrcoef(x: Tracer, y: Any = None, rowvar: bool = True, *, dtype: Any = None
         raise TraceError(located("np.corrcoef is recorded for one array; write it as a product, d @ d.T with d centred "
                                  "and divided by its norm"))
     centred, n = _centred(x, rowvar, dtype)
-    spread = np.sqrt(np.sum(np.square(centred), 1, keepdims=True) / (n - 1))
-    return np.squeeze(np.clip(centred @ centred.T / (n - 1) / spread / spread.T, -1, 1))
+    number = degrees_of_freedom(n, 1)
+    spread = np.sqrt(np.sum(np.square(centred), 1, keepdims=True) / number)
+    return np.squeeze(np.clip(centred @ centred.T / number / spread / spread.T, -1, 1))
 
 
 def _centred(m: Tracer, rowvar: bool, dtype: Any) -> tuple[Any, Any]:

@@ -33,8 +33,8 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, n
         `math`, and so do the user's functions that it calls.
     specs
         positional arguments (a sequence), or arguments by name (a mapping; a variadic `*args` takes a sequence).
-        A `Spec` stands for an array or a run-time number; any other value is passed to `fn` as it is and belongs to
-        the trace (flags, axes). A `Nested` stands for a structure of them.
+        A `Spec` stands for an array or a run-time number; any other value belongs to the trace (flags, axes,
+        functions). A `Nested` stands for a structure of them.
     name
         what to call the trace; the function's name by default.
 
@@ -47,25 +47,27 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, n
     recorder = Recorder()
     title = callable_name(fn) if name is None else name
     call = _bind(fn, specs, title)
+    rebinder = Rebinder(recorder, fn)
     arguments: dict[str, Value] = {}
 
     def stand_in(argument: str, spec: Any) -> Any:
         if isinstance(spec, Nested):
             return spec.build(stand_in)
         if not isinstance(spec, Spec):
-            return spec
+            return rebinder.value(spec)
         arguments[argument] = recorder.argument(argument, spec)
         return Tracer(recorder, arguments[argument])
 
     for parameter, value in list(call.arguments.items()):
         kind = call.signature.parameters[parameter].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
+        if isinstance(value, Nested):
+            call.arguments[parameter] = stand_in(parameter, value)
+        elif kind is inspect.Parameter.VAR_POSITIONAL:
             call.arguments[parameter] = tuple(stand_in(f"{parameter}{i}", x) for i, x in enumerate(value))
         elif kind is inspect.Parameter.VAR_KEYWORD:
             call.arguments[parameter] = {key: stand_in(key, x) for key, x in value.items()}
         else:
             call.arguments[parameter] = stand_in(parameter, value)
-    rebinder = Rebinder(recorder, fn)
     target = rebinder.value(fn)
     if target is fn and not inspect.isroutine(fn):  # a callable object: its method carries the globals
         target = rebinder.value(fn.__call__)
@@ -85,11 +87,21 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, n
 
 
 def _bind(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], title: str) -> inspect.BoundArguments:
-    """The arguments of the call, with the function's own defaults left to Python."""
+    """The arguments of the call, with the function's own defaults left to Python. A mapping has those of a variadic
+    parameter under its name."""
     # a partial that poses as its function (functools.wraps) has fewer parameters than that
     signature = inspect.signature(fn, follow_wrapped=not isinstance(fn, functools.partial))
     try:
-        return signature.bind(**specs) if isinstance(specs, Mapping) else signature.bind(*specs)
+        if not isinstance(specs, Mapping):
+            return signature.bind(*specs)
+        kinds = {n: signature.parameters[n].kind for n in specs if n in signature.parameters}
+        first = [n for n, kind in kinds.items() if kind is inspect.Parameter.POSITIONAL_ONLY]
+        several = {n: specs[n] for n, kind in kinds.items() if kind is inspect.Parameter.VAR_POSITIONAL or (
+            kind is inspect.Parameter.VAR_KEYWORD and isinstance(specs[n], Nested))}
+        named = {n: x for n, x in specs.items() if n not in first and n not in several}
+        bound = signature.bind(*(specs[n] for n in signature.parameters if n in first), **named)
+        bound.arguments.update(several)
+        return bound
     except TypeError as error:
         raise TraceError(f"{title}{signature} cannot be called with these arguments: {error}") from None
 

@@ -19,42 +19,11 @@ from redfuser.errors import TraceError
 from redfuser.frontend.dims import show_shape
 from redfuser.frontend.join import Joined
 from redfuser.frontend.memory import Memory
-from redfuser.frontend.record import NoMeaning, Recorder, Value, refuse_argument
+from redfuser.frontend.operators import binary, method, unary
+from redfuser.frontend.record import Recorder, Value, no_meaning, refuse_argument
 from redfuser.frontend.remedies import LISTED, branch_on_data, missing, out_of_place
 from redfuser.frontend.source import located
 from redfuser.ir.dtypes import is_number
-
-
-def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """The operator, its reflected and its in-place form."""
-
-    def forward(self: Tracer, other: Any) -> Any:
-        return self.operate(ufunc, self, other)
-
-    def reflected(self: Tracer, other: Any) -> Any:
-        return self.operate(ufunc, other, self)
-
-    def in_place(self: Tracer, other: Any) -> Any:
-        return self.assign(ufunc, other)
-
-    return forward, reflected, in_place
-
-
-def _unary(ufunc: np.ufunc) -> Callable[..., Any]:
-    def apply(self: Tracer) -> Any:
-        return self.operate(ufunc, self)
-
-    return apply
-
-
-def _method(name: str) -> Callable[..., Any]:
-    """The method that calls the NumPy function of its name."""
-
-    def method(self: Tracer, *args: Any, **kwargs: Any) -> Any:
-        return getattr(np, name)(self, *args, **kwargs)
-
-    method.__name__ = name
-    return method
 
 
 class Tracer:
@@ -136,7 +105,7 @@ class Tracer:
             if operand is None or isinstance(operand, str):
                 if ufunc in (np.equal, np.not_equal):
                     return NotImplemented
-                raise NoMeaning(located(f"an operand of np.{ufunc.__name__} is {operand!r}; use an array or a number"))
+                raise no_meaning(f"an operand of np.{ufunc.__name__} is {operand!r}; use an array or a number")
         from redfuser.frontend.ufuncs import supported
 
         values = [self.lift(operand) for operand in operands]
@@ -165,30 +134,41 @@ class Tracer:
             raise TraceError(located("in-place changes of an argument, or of an array that another name holds a view "
                                      f"of, cannot be recorded; {remedy}"))
         if not np.can_cast(result.dtype, self.dtype, "same_kind") and not result.weak:
-            raise NoMeaning(located(f"cannot store {result.dtype} in place into {self.dtype}; {remedy}"))
+            raise no_meaning(f"cannot store {result.dtype} in place into {self.dtype}; {remedy}")
         self.value = self.recorder.broadcast(self.recorder.cast(result, self.dtype), self.value.shape)
         return self
 
-    __add__, __radd__, __iadd__ = _binary(np.add)
-    __sub__, __rsub__, __isub__ = _binary(np.subtract)
-    __mul__, __rmul__, __imul__ = _binary(np.multiply)
-    __truediv__, __rtruediv__, __itruediv__ = _binary(np.true_divide)
-    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary(np.floor_divide)
-    __mod__, __rmod__, __imod__ = _binary(np.remainder)
-    __pow__, __rpow__, __ipow__ = _binary(np.power)
-    __and__, __rand__, __iand__ = _binary(np.bitwise_and)
-    __or__, __ror__, __ior__ = _binary(np.bitwise_or)
-    __xor__, __rxor__, __ixor__ = _binary(np.bitwise_xor)
-    __lt__ = _binary(np.less)[0]
-    __le__ = _binary(np.less_equal)[0]
-    __gt__ = _binary(np.greater)[0]
-    __ge__ = _binary(np.greater_equal)[0]
-    __eq__ = _binary(np.equal)[0]
-    __ne__ = _binary(np.not_equal)[0]
-    __neg__ = _unary(np.negative)
-    __pos__ = _unary(np.positive)
-    __abs__ = _unary(np.absolute)
-    __invert__ = _unary(np.invert)
+    __add__, __radd__, __iadd__ = binary(np.add)
+    __sub__, __rsub__, __isub__ = binary(np.subtract)
+    __mul__, __rmul__, __imul__ = binary(np.multiply)
+    __truediv__, __rtruediv__, __itruediv__ = binary(np.true_divide)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = binary(np.floor_divide)
+    __mod__, __rmod__, __imod__ = binary(np.remainder)
+    __pow__, __rpow__, __ipow__ = binary(np.power)
+    __and__, __rand__, __iand__ = binary(np.bitwise_and)
+    __or__, __ror__, __ior__ = binary(np.bitwise_or)
+    __xor__, __rxor__, __ixor__ = binary(np.bitwise_xor)
+    __lt__ = binary(np.less)[0]
+    __le__ = binary(np.less_equal)[0]
+    __gt__ = binary(np.greater)[0]
+    __ge__ = binary(np.greater_equal)[0]
+    __eq__ = binary(np.equal)[0]
+    __ne__ = binary(np.not_equal)[0]
+    __neg__ = unary(np.negative)
+    __pos__ = unary(np.positive)
+    __abs__ = unary(np.absolute)
+    __invert__ = unary(np.invert)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __round__(self, digits: Any = None) -> Any:
+        from redfuser.frontend.scalars import rounded
+
+        return rounded(self, digits)
 
     def __matmul__(self, other: Any) -> Any:
         return np.matmul(self, other)
@@ -294,12 +274,12 @@ class Tracer:
 
     # ---- methods, all by way of the NumPy function of the same name
 
-    sum, prod, max, min = _method("sum"), _method("prod"), _method("max"), _method("min")
-    mean, var, std = _method("mean"), _method("var"), _method("std")
-    any, all, argmax, argmin = _method("any"), _method("all"), _method("argmax"), _method("argmin")
+    sum, prod, max, min = method("sum"), method("prod"), method("max"), method("min")
+    mean, var, std = method("mean"), method("var"), method("std")
+    any, all, argmax, argmin = method("any"), method("all"), method("argmax"), method("argmin")
     clip, round, ptp, trace, diagonal = (
-        _method("clip"), _method("round"), _method("ptp"), _method("trace"), _method("diagonal"))
-    swapaxes, squeeze, take = _method("swapaxes"), _method("squeeze"), _method("take")
+        method("clip"), method("round"), method("ptp"), method("trace"), method("diagonal"))
+    swapaxes, squeeze, take = method("swapaxes"), method("squeeze"), method("take")
 
     def dot(self, other: Any) -> Any:
         return np.dot(self, other)
@@ -334,6 +314,10 @@ class Tracer:
         return self
 
     conjugate, real = conj, property(conj)
+
+    @property
+    def imag(self) -> Any:
+        return np.zeros_like(self)
 
     def fill(self, value: Any) -> None:
         self[...] = value

@@ -9,7 +9,7 @@ import numpy as np
 from redfuser.errors import TraceError
 from redfuser.frontend.formulas import FORMULAS
 from redfuser.frontend.record import BOOL, Recorder, Value, result_dtype
-from redfuser.frontend.remedies import missing
+from redfuser.frontend.remedies import called, missing
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer, lift
 from redfuser.ir.dtypes import is_float
@@ -17,8 +17,8 @@ from redfuser.ir.dtypes import is_float
 ELEMENTWISE = frozenset({
     np.add, np.subtract, np.multiply, np.true_divide, np.power, np.maximum, np.minimum, np.negative, np.positive,
     np.absolute, np.fabs, np.sign, np.sqrt, np.square, np.reciprocal, np.exp, np.exp2, np.expm1, np.log, np.log2,
-    np.log10, np.log1p, np.tanh, np.sin, np.cos, np.floor, np.ceil, np.trunc, np.rint, np.less, np.less_equal,
-    np.greater, np.greater_equal, np.equal, np.not_equal, np.logical_and, np.logical_or, np.logical_not,
+    np.log10, np.log1p, np.tanh, np.sin, np.cos, np.arctan, np.floor, np.ceil, np.trunc, np.rint, np.less,
+    np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal, np.logical_and, np.logical_or, np.logical_not,
     np.logical_xor, np.isnan, np.isinf, np.isfinite,
 })
 """Ufuncs that every later level has a meaning for, with any operands that NumPy accepts."""
@@ -47,6 +47,8 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
     if method == "outer" and len(inputs) == 2:
         first, second = (Tracer(recorder, lift(recorder, x)) for x in inputs)
         return call_ufunc(recorder, ufunc, "__call__", (first[(..., *(None,) * second.ndim)], second), kwargs)
+    if ufunc is np.divmod and method == "__call__" and not kwargs:
+        return tuple(call_ufunc(recorder, part, method, inputs, {}) for part in (np.floor_divide, np.remainder))
     if method == "reduce" and ufunc in BITWISE and inputs[0].dtype == BOOL:
         ufunc = BITWISE[ufunc]
     if method == "reduce" and ufunc in REDUCERS:
@@ -63,11 +65,12 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
     dtype = kwargs.pop("dtype", None)
     if method != "__call__" or kwargs:
         shown = f".{method}" * (method != "__call__") + f" with keywords {sorted(kwargs)}" * bool(kwargs)
-        raise TraceError(located(f"np.{ufunc.__name__}{shown} cannot be recorded; use the plain call or a reduction, "
+        raise TraceError(located(f"{called(ufunc)}{shown} cannot be recorded; use the plain call or a reduction, "
                                  f"or {missing(ufunc.__name__)}"))
     values = [lift(recorder, x) for x in inputs]
-    if ufunc in FORMULAS:
-        dtype = result_dtype(ufunc, values) if dtype is None else dtype
+    if ufunc in FORMULAS and dtype is None:
+        found = result_dtype(ufunc, values)
+        dtype = None if found == BOOL else found
     if dtype is not None:
         values = [recorder.cast(v, np.dtype(dtype)) for v in values]
     if ufunc in FORMULAS:
@@ -129,5 +132,5 @@ def supported(ufunc: np.ufunc, values: list[Value]) -> np.ufunc:
                                      "and a - b * np.floor(a / b) for the remainder"))
         return ufunc
     if ufunc not in ELEMENTWISE:
-        raise TraceError(located(f"np.{name} cannot be recorded; {missing(name)}"))
+        raise TraceError(located(f"{called(ufunc)} cannot be recorded; {missing(name)}"))
     return ufunc

@@ -178,8 +178,8 @@ def _nudged(value: Array, condition: Array, rng: np.random.Generator) -> Array:
         return np.where(np.isfinite(value), value + step * condition, value).astype(value.dtype)
 
 
-def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0, *,
-                     strict: bool = False) -> dict[str, Expected]:
+def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0, *, strict: bool = False,
+                     sizes: Mapping[str, int] | None = None) -> dict[str, Expected]:
     """Reductions and outputs of cascades that run one after the other: what each must be.
 
     Parameters
@@ -191,18 +191,20 @@ def expected_results(cascades: Sequence[Cascade], arrays: Arrays, seed: int = 0,
         and what reads an earlier result that is infinite or NaN may be NaN, infinite where the definition gives NaN, or
         find another position (x / inf: elements that differ become equal); the extremum of nothing alive is no such
         result.
+    sizes
+        lengths of axes that no tensor of a cascade carries.
     """
     strict = strict or not any(np.isinf(a).any() for a in arrays.values() if is_float(np.asarray(a).dtype))
     exact: dict[str, Any] = dict(arrays)
     guarded = exact
-    careful = _Careful(cascades, arrays, seed)
+    careful = _Careful(cascades, arrays, seed, sizes)
     found: dict[str, Expected] = {}
     for c in cascades:
-        seen, sizes = given(c, exact)
-        definition = _Definition(c, seen, sizes, np.longdouble)
+        seen, lengths = given(c, exact, sizes)
+        definition = _Definition(c, seen, lengths, np.longdouble)
         deviates = guarded is not exact or _may_deviate(definition)
-        masked = given(c, guarded)[0] if deviates else seen
-        deviating = _Definition(c, masked, sizes, np.longdouble, guarded=True) if deviates else definition
+        masked = given(c, guarded, sizes)[0] if deviates else seen
+        deviating = _Definition(c, masked, lengths, np.longdouble, guarded=True) if deviates else definition
         wanted, types = _apart(definition, definition.results()), _result_types(c)
         other = _apart(deviating, deviating.results()) if deviates else wanted
         beyond = _beyond(definition, strict)
@@ -273,10 +275,11 @@ def _may_deviate(definition: _Definition) -> bool:
 class _Careful:
     """The careful computations, made when first asked for: the definition in the working precision, nudged at sums."""
 
-    def __init__(self, cascades: Sequence[Cascade], arrays: Arrays, seed: int) -> None:
+    def __init__(self, cascades: Sequence[Cascade], arrays: Arrays, seed: int, sizes: Mapping[str, int] | None) -> None:
         self.cascades = cascades
         self.arrays = arrays
         self.seed = seed
+        self.sizes = sizes
 
     def results(self, name: str) -> list[Array]:
         """One result by all of them."""
@@ -291,7 +294,7 @@ class _Careful:
     def _run(self, rng: np.random.Generator | None) -> dict[str, Any]:
         known: dict[str, Any] = dict(self.arrays)
         for c in self.cascades:
-            seen, sizes = given(c, known)
+            seen, sizes = given(c, known, self.sizes)
             definition = _Definition(c, seen, sizes, nudge=rng)
             known |= _apart(definition, definition.results())
         return known

@@ -299,5 +299,8 @@ def select(condition: Any, a: Any, b: Any) -> Expr:
     return op("select", condition, a, b)
 
 
-_UFUNC_TO_OP: dict[np.ufunc, str] = {o.numpy: o.name for o in OPS.values() if isinstance(o.numpy, np.ufunc)}
+_UFUNC_TO_OP: dict[np.ufunc, str] = {
+    **{o.numpy: o.name for o in OPS.values() if isinstance(o.numpy, np.ufunc)},
+    np.floor_divide: "idiv", np.remainder: "imod",
+}
 NEG_INF, POS_INF = Const(-math.inf), Const(math.inf)

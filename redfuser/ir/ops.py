@@ -27,6 +27,15 @@ def _select(condition: Any, a: Any, b: Any) -> Any:
     return np.where(condition, a, b)
 
 
+def _by_zero_is_zero(integer: Callable[..., Any]) -> Callable[..., Any]:
+    """A division of integers, also of whole numbers in a real dtype, as reductions of integers leave them."""
+
+    def function(a: Any, b: Any) -> Any:
+        found = integer(a, b)
+        return np.where(np.equal(b, 0), 0, found) if np.asarray(found).dtype.kind == "f" else found
+
+    return function
+
 
 OPS: dict[str, OpInfo] = {
     o.name: o
@@ -51,6 +60,7 @@ OPS: dict[str, OpInfo] = {
         OpInfo("tanh", 1, "unary", np.tanh),
         OpInfo("sin", 1, "unary", np.sin),
         OpInfo("cos", 1, "unary", np.cos),
+        OpInfo("atan", 1, "unary", np.arctan),
         OpInfo("floor", 1, "unary", np.floor),
         OpInfo("ceil", 1, "unary", np.ceil),
         OpInfo("rint", 1, "unary", np.rint),
@@ -64,13 +74,14 @@ OPS: dict[str, OpInfo] = {
         OpInfo("or", 2, "logic", np.logical_or, "|", 1),
         OpInfo("not", 1, "logic", np.logical_not),
         OpInfo("select", 3, "select", _select),
-        OpInfo("idiv", 2, "integer", np.floor_divide, "//", 5),
-        OpInfo("imod", 2, "integer", np.mod, "%", 5),
+        OpInfo("idiv", 2, "integer", _by_zero_is_zero(np.floor_divide), "//", 5),
+        OpInfo("imod", 2, "integer", _by_zero_is_zero(np.mod), "%", 5),
     )
 }
-"""Operation name -> facts. Comparisons and logic give bool; `idiv` and `imod` are for index arithmetic."""
+"""Operation name -> facts. Comparisons and logic give bool; `idiv` and `imod` divide integers, rounding
+down, and give 0 where the divisor is 0."""
 
-COSTLY = frozenset({"exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sin", "cos", "pow"})
+COSTLY = frozenset({"exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sin", "cos", "atan", "pow"})
 """Transcendental operations: worth computing once and keeping."""
 
 

@@ -110,5 +110,6 @@ _SLOPES: dict[str, Any] = {
     "exp": lambda x, v: v, "exp2": lambda x, v: v, "expm1": lambda x, v: v + 1, "log": lambda x, v: 1 / x,
     "log2": lambda x, v: 2 / x, "log1p": lambda x, v: 1 / (1 + x), "sqrt": lambda x, v: 1 / (2 * v),
     "sin": lambda x, v: 1, "cos": lambda x, v: 1, "tanh": lambda x, v: 1 - v * v,
+    "atan": lambda x, v: 1 / (1 + x * x),
 }
 """|derivative| by operation, from the operand and |value|. Comparisons and integer operations have none."""

@@ -87,10 +87,10 @@ def as_results(c: Cascade, arrays: Mapping[str, Array], sizes: Mapping[str, int]
     }
 
 
-def stream_length(c: Cascade, arrays: Mapping[str, Any]) -> int | None:
-    """Length of the stream as far as the inputs among `arrays` tell it."""
-    sizes = with_products(c.axes, {**_plain_sizes(c, arrays), **viewed_sizes(c.tensors, arrays)})
-    return None if c.axis is None else sizes.get(base_axis(c.axis))
+def stream_length(c: Cascade, arrays: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -> int | None:
+    """Length of the stream as far as the inputs among `arrays` tell it, and `sizes`, known lengths of axes."""
+    known = with_products(c.axes, {**(sizes or {}), **_plain_sizes(c, arrays), **viewed_sizes(c.tensors, arrays)})
+    return None if c.axis is None else known.get(base_axis(c.axis))
 
 
 def with_views(c: Cascade, arrays: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -> dict[str, Any]:

@@ -223,7 +223,7 @@ def _inputs(subject: Subject, seed: int, trials: int, kinds: Sequence[str]) -> I
 def _ways(subject: Subject, arrays: Arrays, rng: np.random.Generator, targets: Sequence[str]) -> Iterator[Way]:
     """The ways to compute one input: the stream whole, in many parts and in a few, as a stream and as a merge tree."""
     levels = subject.levels(arrays)
-    longest = max((_stream_length(f, levels.tensors) for f in levels.fused), default=1)
+    longest = max((_stream_length(f, levels.tensors, levels.sizes) for f in levels.fused), default=1)
     finest = 0 if longest <= SINGLE_ELEMENTS else MOST_PARTS
     seeds = [int(rng.integers(1 << 30)) for _ in range(5)]
     some = [int(rng.integers(2, MOST_PARTS + 1)) for _ in range(2)]
@@ -244,7 +244,7 @@ def _examine(subject: Subject, arrays: Arrays, kind: str, ways: Sequence[Way], s
              tally: dict[str, _Tally] | None = None) -> tuple[Way, _Failure] | None:
     """The first way that breaks the contract on an input."""
     levels = subject.levels(arrays)
-    expected = expected_results(levels.cascades, levels.tensors, strict=strict)
+    expected = expected_results(levels.cascades, levels.tensors, strict=strict, sizes=levels.sizes)
     for way in ways:
         line = _Tally() if tally is None else tally.setdefault(way.level, _Tally())
         try:
@@ -280,7 +280,7 @@ def _right_over_the_reals(subject: Subject, arrays: Arrays, way: Way, name: str,
         return False
     levels = subject.levels(arrays)
     wide = {k: v.astype(np.longdouble) if is_float(v.dtype) else v for k, v in levels.tensors.items()}
-    expected = expected_results(levels.cascades, levels.tensors, strict=strict)[name]
+    expected = expected_results(levels.cascades, levels.tensors, strict=strict, sizes=levels.sizes)[name]
     got = np.asarray(_run(subject, replace(levels, tensors=wide), arrays, way, np.longdouble)[name])
     plain = np.asarray(_run(subject, levels, arrays, way)[name])
     if not expected.wrong(got).any():
@@ -303,16 +303,16 @@ def _run(subject: Subject, levels: Levels, arrays: Arrays, way: Way, dtype: Any 
     for fused in levels.fused:
         how = way.arguments()
         if not way.parts:
-            how["chunks"] = [1] * _stream_length(fused, known)
-        found = run_fused(fused, known, dtype=dtype, **how)
+            how["chunks"] = [1] * _stream_length(fused, known, levels.sizes)
+        found = run_fused(fused, known, dtype=dtype, sizes=levels.sizes, **how)
         known |= found
         results |= found
     return results
 
 
-def _stream_length(fused: FusedCascade, arrays: Mapping[str, Any]) -> int:
-    """Length of the stream axis, 1 where only outputs of earlier cascades carry it."""
-    length = stream_length(fused.cascade, arrays)
+def _stream_length(fused: FusedCascade, arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Length of the stream axis; 1 for a cascade without one."""
+    length = stream_length(fused.cascade, arrays, sizes)
     return 1 if length is None else length
 
 
@@ -365,7 +365,7 @@ def _explicit(subject: CascadeSubject, arrays: Arrays, way: Way) -> str:
     """The keyword arguments of `run_fused` that repeat a way, as text."""
     how = way.arguments()
     if not way.parts:
-        how["chunks"] = [1] * _stream_length(subject.fused, arrays)
+        how["chunks"] = [1] * _stream_length(subject.fused, arrays, {})
     return ", ".join(f"{k}={v}" for k, v in how.items() if v is not None and (k != "seed" or way.parts))
 
 

@@ -6,15 +6,16 @@ import inspect
 import textwrap
 import warnings
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from redfuser import pipeline
 from redfuser.api import Fused, fuse
-from redfuser.api.arguments import as_array
+from redfuser.api.arguments import as_array, bind
 from redfuser.api.lowered import Lowered
 from redfuser.derivation import FusedCascade
 from redfuser.errors import ArgumentError
@@ -37,12 +38,16 @@ Arrays = dict[str, Array]
 
 @dataclass(frozen=True)
 class Levels:
-    """One function or cascade at the levels below, for arrays of certain kinds: cascades in running order."""
+    """One function or cascade at the levels below, for arrays of certain kinds: cascades in running order.
+
+    `sizes`: lengths of axes, also of those that no tensor of a cascade carries.
+    """
 
     cascades: tuple[Cascade, ...]
     fused: tuple[FusedCascade, ...]
     tensors: Mapping[str, Any]
     outs: tuple[str, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 class Subject(ABC):
@@ -218,32 +223,43 @@ class FunctionSubject(Subject):
         self.fn: Callable[..., Any] = fn.fn if isinstance(fn, Fused) else fn
         self.compiled = {t: Fused(self.fn, replace(options, target=t), ()) for t in targets}
         self.model = fuse(self.fn, allow=options.allow, rules=options.rules, empty=options.empty)
-        names = list(inspect.signature(self.fn).parameters)[: len(arguments)]
-        self.arguments = dict(zip(names, arguments, strict=True))
+        self.signature = signature = inspect.signature(self.fn)
+        title = getattr(self.fn, "__name__", "fn")
+        self.arguments = bind(signature, title, arguments, {})
+        self.passed = tuple(signature.parameters)[: len(arguments)]
         if any(isinstance(a, Spec) for a in arguments):
             self.given = None
         else:
-            self.given = {n: as_array(a, n) if isinstance(a, (list, tuple)) else a for n, a in self.arguments.items()}
-        if any(is_structure(a) for a in arguments):
+            listed = {n: as_array(a, n) for n, a in self.arguments.items()
+                      if n in self.passed and isinstance(a, (list, tuple))}
+            self.given = self.arguments | listed
+        variadic = [n for n, p in signature.parameters.items() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if any(is_structure(a) for a in arguments) or any(self.arguments[n] for n in variadic):
             raise ArgumentError("rf.testing draws arrays for plain arguments; wrap a function of nested ones, such as "
                                 "lambda x, w: f(x, {'w': w})")
-        self.pattern = self.model.lower(**self.arguments)
+        self.pattern = self._call(self.model.lower, self.arguments)
         if self.pattern.program.joins:
             raise ArgumentError(f"rf.testing compares what kernels compute; let the function return a tuple instead of "
                                 f"{self.pattern.program.joins[0]}")
+
+    def _call(self, fn: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """`fn`, which has the parameters of the function, of arguments by name."""
+        bound = inspect.BoundArguments(self.signature, OrderedDict(arguments))
+        return fn(*bound.args, **bound.kwargs)
 
     def draw(self, kind: str, rng: np.random.Generator) -> Arrays:
         program = self.pattern.program
         tensors = {t.name: t for t in program.term.tensors}
         streams = innermost_streams(program.partition.cascades)
         fixed = {a.name: a.size for a in program.term.axes if a.size is not None}
-        for name, array in program.trace.captured.items():
-            known = [n for n in array.shape if n != 1]
+        arrays = [n for n in self.passed if isinstance(self.arguments[n], (Spec, np.ndarray, list, tuple))]
+        held = program.trace.captured | {n: a for n, a in self.arguments.items() if n in tensors and n not in arrays}
+        for name, array in held.items():
+            known = [n for n in np.shape(array) if n != 1]
             fixed |= dict(zip(map(base_axis, tensors[name].axes), known, strict=True)) if name in tensors else {}
         sizes = _lengths(program.partition.cascades, [a.name for a in program.term.axes], fixed, kind, rng)
-        own = [t for n, t in tensors.items() if n in self.arguments]
+        own = [t for n, t in tensors.items() if n in arrays]
         drawn = draw_arrays(own, sizes, kind, rng, streams)
-        arrays = [n for n, a in self.arguments.items() if isinstance(a, (Spec, np.ndarray, list, tuple))]
         return self.arguments | {n: self._shaped(n, drawn.get(n), rng) for n in arrays}
 
     def _shaped(self, name: str, drawn: Array | None, rng: np.random.Generator) -> Array:
@@ -256,12 +272,14 @@ class FunctionSubject(Subject):
         return np.asarray(traced.for_caller(drawn, position))
 
     def _lowered(self, arrays: Arrays) -> Lowered:
-        return self.model.lower(**arrays)
+        lowered: Lowered = self._call(self.model.lower, arrays)
+        return lowered
 
     def levels(self, arrays: Arrays) -> Levels:
         lowered = self._lowered(arrays)
-        return Levels(tuple(lowered.partition.cascades), tuple(lowered.fusion), self._tensors(lowered, arrays),
-                      tuple(o.name for o in lowered.term.outs))
+        tensors = self._tensors(lowered, arrays)
+        return Levels(tuple(lowered.partition.cascades), tuple(lowered.fusion), tensors,
+                      tuple(o.name for o in lowered.term.outs), lowered.program.sizes(tensors))
 
     def _tensors(self, lowered: Lowered, arrays: Arrays) -> Arrays:
         """The tensors of the term."""
@@ -277,14 +295,14 @@ class FunctionSubject(Subject):
         return {o.name: np.asarray(a).reshape(s) for o, a, s in zip(lowered.term.outs, leaves, shapes, strict=True)}
 
     def run(self, target: str, arrays: Arrays) -> Arrays:
-        return self._named(self.compiled[target](**arrays), arrays)
+        return self._named(self._call(self.compiled[target], arrays), arrays)
 
     def direct(self, arrays: Arrays) -> Arrays:
         floats = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray) and is_float(a.dtype)}
         wide = arrays | {n: a.astype(np.longdouble) for n, a in floats.items()}
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
-            found = self._named(self.fn(**wide), arrays)
+            found = self._named(self._call(self.fn, wide), arrays)
             stored = {o.name: numpy_dtype(o.dtype) for o in self._lowered(arrays).term.outs if o.dtype in STORAGE_ONLY}
             return {n: a.astype(stored[n]) if n in stored else a for n, a in found.items()}
 

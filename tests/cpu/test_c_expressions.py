@@ -91,7 +91,7 @@ def test_rounding_keeps_the_sign_of_zero(variant, compute):
 @COMPUTE
 def test_functions_of_the_c_library(variant, compute):
     x, z = row_cell("x", compute), row_cell("z", compute)
-    exprs = [op(f, x) for f in ("expm1", "log2", "log1p", "tanh", "sin", "cos")] + [op("pow", x, z)]
+    exprs = [op(f, x) for f in ("expm1", "log2", "log1p", "tanh", "sin", "cos", "atan")] + [op("pow", x, z)]
     kernel = many(exprs, [x.buf, z.buf], compute, [compute] * len(exprs))
     a, b = pairs(compute)
     a = np.where(np.abs(a) > 1e6, 3.0, a).astype(compute)
@@ -389,6 +389,7 @@ def test_operations_without_a_c_form_are_known():
         "tanh",
         "sin",
         "cos",
+        "atan",
         "floor",
         "ceil",
         "rint",

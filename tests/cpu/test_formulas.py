@@ -1,9 +1,12 @@
 """Ufuncs that are formulas over others: the values of NumPy, with infinities, NaN and numbers near overflow."""
 
+import math
+
 import numpy as np
 import pytest
 
 import redfuser as rf
+from redfuser.testing import check_fusion
 
 pytestmark = pytest.mark.usefixtures("session_cache")
 FUNCTIONS = {
@@ -18,13 +21,19 @@ FUNCTIONS = {
     "fmax": lambda a, b: np.fmax(a, b),
     "fmin": lambda a, b: np.fmin(a, b),
     "heaviside": lambda a, b: np.heaviside(a, b),
+    "arctan": lambda a: np.arctan(a),
+    "arctan2": lambda a, b: np.arctan2(a, b),
+    "arcsin": lambda a: np.arcsin(a),
+    "arccos": lambda a: np.arccos(a),
+    "copysign": lambda a, b: np.copysign(a, b),
+    "signbit": lambda a: np.signbit(a),
 }
 
 
 def values(dtype):
     limits = np.finfo(dtype)
     top = np.log(limits.max)
-    near = [0.0, 0.5, 1.0, 1e-5, 0.999, 3.0, 50.0, top - 0.5, top + 0.5, top + 2, limits.max, limits.tiny]
+    near = [0.0, -0.0, 0.5, 1.0, 1e-5, 0.999, 3.0, 50.0, top - 0.5, top + 0.5, top + 2, limits.max, limits.tiny]
     return np.array([*near, *(-v for v in near), np.inf, -np.inf, np.nan], dtype)
 
 
@@ -42,6 +51,8 @@ def test_as_numpy(name, dtype):
     # a sum of logarithms near 0 is a difference, in NumPy as well
     atol = 2 * limits.eps if name.startswith("log") else 2 * limits.tiny
     np.testing.assert_allclose(got, wanted, rtol=16 * limits.eps, atol=atol)
+    if name in ("arctan", "arctan2", "arcsin", "arccos", "copysign"):
+        np.testing.assert_array_equal(np.signbit(got[~np.isnan(wanted)]), np.signbit(wanted[~np.isnan(wanted)]))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 17, 100])
@@ -76,3 +87,29 @@ def test_conditions_on_a_statistic(statistic, axis, shape):
 
     x = np.random.default_rng(0).normal(size=shape)
     np.testing.assert_allclose(rf.fuse(length)(x), length(x), rtol=1e-9)
+
+
+def circular_mean(x):
+    return np.arctan2(np.sin(x).mean(-1), np.cos(x).mean(-1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_circular_mean_is_one_pass(dtype):
+    report = rf.fuse(circular_mean).explain(rf.spec((4, "n"), dtype))
+    assert (report.verdict, report.passes) == (rf.Verdict.FUSIBLE, 1)
+    for n in (1, 2, 17, 1000):
+        x = (np.arange(-2, 3)[:, None] * 1.3 + 0.2 * np.random.default_rng(n).normal(size=(5, n))).astype(dtype)
+        np.testing.assert_allclose(rf.fuse(circular_mean)(x), circular_mean(x.astype("float64")),
+                                   rtol=64 * np.finfo(dtype).eps, atol=64 * np.finfo(dtype).eps)
+    assert check_fusion(circular_mean, rf.spec((3, "n"), dtype), trials=6, thorough=False)
+
+
+def test_an_increasing_angle_has_the_extreme_of_its_operand():
+    report = rf.fuse(lambda x: np.arctan(x - x.mean(-1, keepdims=True)).max(-1)).explain(rf.spec((4, "n"), "float64"))
+    assert (report.verdict, report.passes) == (rf.Verdict.FUSIBLE, 1)
+
+
+def test_angles_of_python_numbers_and_integers():
+    f = rf.fuse(lambda x, side: x * math.atan(side) + np.arctan2(side, x) + np.arctan2(1, 2))
+    x = np.arange(-2, 3)
+    np.testing.assert_allclose(f(x, 3), x * math.atan(3) + np.arctan2(3, x) + np.arctan2(1, 2))

@@ -160,3 +160,60 @@ def test_rules_that_are_no_rule_set(rules):
         rf.rules.default + rules
     with pytest.raises(ArgumentError, match="takes a rule"):
         rf.check_rule(rules)
+
+
+@pytest.mark.parametrize(("fn", "args"), [
+    (lambda mask: -mask, (np.ones(3, bool),)),
+    (lambda mask: mask - mask, (np.ones(3, bool),)),
+    (lambda x: x.sum(axis="rows"), (np.ones(3),)),
+    (lambda x, k: x.sum() if k > 0 else x, (np.ones(3), np.array(1.0))),
+], ids=["negated", "subtracted", "axis", "branch"])
+def test_refusals_have_a_documented_class(fn, args):
+    with pytest.raises(rf.errors.TraceError) as caught:
+        rf.fuse(fn)(*args)
+    assert type(caught.value) is rf.errors.TraceError
+
+
+def weighted_sum(x, *parts, scale=1.0, **options):
+    for part in parts:
+        x = x + part
+    total = (x * scale).sum(**{k: v for k, v in options.items() if k != "bias"})
+    return total + options["bias"] if "bias" in options else total
+
+
+@pytest.mark.parametrize(("args", "kwargs"), [
+    ((), {}), ((np.ones(4),), {}), ((np.ones(4), 2.0), {"scale": 3.0}), ((), {"axis": 0, "keepdims": True}),
+    ((1.5,), {"bias": np.arange(4.0), "axis": 0}), ((), {"axis": (0, 1)}), ((), {"bias": 7}),
+])
+def test_variadic_parameters(args, kwargs):
+    x = np.arange(12.0).reshape(3, 4)
+    f = rf.fuse(weighted_sum)
+    np.testing.assert_allclose(f(x, *args, **kwargs), weighted_sum(x, *args, **kwargs))
+    assert f.explain(x, *args, **kwargs).passes == 1
+
+
+def test_variadic_arguments_are_named_and_compiled_once_per_structure():
+    f = rf.fuse(weighted_sum)
+    x = np.ones((3, 4))
+    for scale in (1.0, 2.0):
+        f(x, np.ones(4), bias=scale)
+    assert len(f._programs) == 1
+    with pytest.raises(rf.errors.DTypeError, match=r"argument options\['bias'\] of weighted_sum"):
+        f(x, bias=1j)
+    with pytest.raises(rf.errors.DTypeError, match=r"argument parts\[1\] of weighted_sum"):
+        f(x, 1.0, x * 1j)
+
+
+def test_positional_only_parameters_and_functions_among_nested_arguments():
+    def scaled(x, k, /, flag=True, *, layers):
+        for layer in layers:
+            x = layer(x)
+        return (x * k).sum() if flag else x
+
+    def drawn(x):
+        return np.tanh(x) + np.arange(x.shape[0])
+
+    f = rf.fuse(scaled, static_argnames="flag")
+    x = np.arange(5.0)
+    for args in ((x, 2.0), (x, 2.0, False)):
+        np.testing.assert_allclose(f(*args, layers=[drawn, np.exp]), scaled(*args, layers=[drawn, np.exp]))

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import redfuser as rf
+from redfuser.ir import run_term
+from redfuser.testing import check_fusion
 
 pytestmark = pytest.mark.usefixtures("session_cache")
 
@@ -141,3 +143,164 @@ def test_a_number_that_a_reshape_needs_becomes_static_by_itself():
     f = rf.fuse(heads)
     for count in (3, 2):
         np.testing.assert_array_equal(f(VALUES, count), heads(VALUES, count))
+
+
+INTEGER_DIVISIONS = {
+    "by a maximum": lambda x: x // x.max(-1, keepdims=True),
+    "sum of quotients": lambda x: (x // x.max(-1, keepdims=True)).sum(-1),
+    "sum of remainders": lambda x: (x % x.min(-1, keepdims=True)).sum(-1),
+    "of results": lambda x: (x.max(-1) // x.min(-1), x.sum(-1) % x.shape[1]),
+    "about a whole mean": lambda x: (x - x.sum(-1, keepdims=True) // x.shape[1]).max(-1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+@pytest.mark.parametrize("name", INTEGER_DIVISIONS)
+def test_division_of_integers_by_results(name, dtype):
+    """Rounds down on both sides of 0, and gives 0 where the divisor is 0."""
+    fn = INTEGER_DIVISIONS[name]
+    fused = rf.fuse(fn)
+    for n in (1, 3, 17, 40):
+        x = np.random.default_rng(n).integers(-9, 10, (6, n)).astype(dtype)
+        x[1], x[2], x[3], x[4] = 0, np.minimum(x[2], 0), np.maximum(x[3], 0), -1 - np.abs(x[4])
+        with np.errstate(all="ignore"):
+            wanted = fn(x)
+        found = fused(x)
+        for f, w in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, wanted)), strict=True):
+            assert f.dtype == w.dtype
+            np.testing.assert_array_equal(f, w)
+    assert check_fusion(fn, rf.spec((3, "n"), dtype), trials=4, thorough=False)
+
+
+SPREADS = {
+    "some rows": lambda x: x.std(axis=1, ddof=1, where=x > 0),
+    "fewer than ddof": lambda x: x.var(axis=1, ddof=3),
+    "a fraction": lambda x: x.var(0, ddof=1.5),
+    "of all": lambda x: x.var(ddof=4),
+    "covariance": lambda x: np.cov(x, ddof=3),
+    "correlation": lambda x: np.corrcoef(x[:, :1]),
+    "a dimension of 1": lambda x: x[:, :1].var(1, ddof=2),
+    "not NaN": lambda x: np.nanvar(x, axis=1, ddof=2),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SPREADS)
+def test_ddof_beyond_the_count(name, dtype):
+    """NumPy divides by max(n - ddof, 0)."""
+    x = np.array([[-1.0, -2.0], [1.0, 3.0]], dtype)
+    with np.errstate(all="ignore"):
+        wanted = SPREADS[name](x)
+    got = rf.fuse(SPREADS[name])(x)
+    assert got.dtype == wanted.dtype
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_ddof_of_nothing_and_as_an_argument():
+    assert np.isnan(rf.fuse(lambda x: x.std(1, ddof=1))(np.ones((5, 0)))).all()
+    f = rf.fuse(lambda x, removed: x.var(1, ddof=removed))
+    np.testing.assert_array_equal([f(np.array([[1.0, 3.0]]), k)[0] for k in (0, 1, 2, 3)], [1, 2, np.inf, np.inf])
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.var(1, ddof=1), lambda x: x.std(1, ddof=1, where=x > 0),
+                                lambda x: np.cov(x), lambda x: np.nanvar(x, 1, ddof=1)])
+def test_ddof_leaves_one_pass(fn):
+    assert rf.fuse(fn, require="one-pass").explain(rf.spec((4, "n"), "float64")).passes == 1
+
+
+INTEGER_DTYPES = {
+    "own": lambda x: x.sum(1, dtype=x.dtype),
+    "narrow": lambda x: x.sum(0, dtype=np.int8),
+    "unsigned": lambda x: np.sum(x, 1, dtype=np.uint8, keepdims=True),
+    "used": lambda x: np.add.reduce(x, 1, dtype="int16") * 3,
+    "product": lambda x: (x % 4).prod(0, dtype=np.int8),
+    "truth": lambda x: (x % 4).prod(1, dtype=bool),
+    "start": lambda x: x.sum(1, dtype=np.int16, initial=7, where=x > 3),
+    "mean": lambda x: x.mean(1, dtype=np.int32),
+    "converted elements": lambda x: (x.astype(np.int8).sum(1), x.astype(np.uint8).max(0)),
+    "wider": lambda x: (x.astype(np.int64) * 70000).astype(np.int32).sum(1),
+    "converted reals": lambda x: (x * 2.5).astype(np.int16).astype(np.int8).sum(1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "float32"])
+@pytest.mark.parametrize("name", INTEGER_DTYPES)
+def test_integers_wrap_around_in_the_dtype_asked_for(name, dtype):
+    fn = INTEGER_DTYPES[name]
+    x = np.random.default_rng(1).integers(0, 120, (9, 37)).astype(dtype)
+    if name in ("product", "truth") and dtype == "float32":
+        return  # % is of integers
+    found, wanted = rf.fuse(fn)(x), fn(x)
+    for f, w in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, wanted)), strict=True):
+        assert f.dtype == w.dtype
+        np.testing.assert_array_equal(f, w)
+
+
+def test_the_contract_converts_to_integers():
+    """A kernel that adds what it should truncate is refuted."""
+    assert check_fusion(lambda x: x.astype(np.int32).sum(-1), rf.spec((3, "n"), "float32"), trials=3)
+    term = rf.fuse(lambda x: x.astype(np.int8).sum(-1)).lower(rf.spec((2, "n"), "float32")).term
+    exact = run_term(term, {"x": np.array([[1.75, 2.75, 300.0]] * 2, np.float32)}, np.longdouble)
+    assert [v.tolist() for v in exact.values()] == [[1 + 2 + 44] * 2]
+
+
+def test_divmod():
+    def parts(x):
+        quotient, rest = divmod(x, 7)
+        back, left = divmod(100, x)
+        whole, odd = np.divmod(x, x.shape[0])
+        rows, columns = divmod(x.size, 4)
+        return quotient, rest, back, left, whole, odd, x * rows + columns
+
+    x = np.arange(-9, 10)
+    with np.errstate(all="ignore"):
+        wanted = parts(x)
+    for f, w in zip(rf.fuse(parts)(x), wanted, strict=True):
+        assert f.dtype == w.dtype
+        np.testing.assert_array_equal(f, w)
+
+
+def test_round_of_numbers():
+    def numbers(x):
+        top = round(float(x.max()), 1)
+        return round(float(x.sum()), 2), round(x.mean(), 1), round(x.mean()), x * top, round(len(x))
+
+    x = VALUES[0]
+    for f, w in zip(rf.fuse(numbers)(x), numbers(x), strict=True):
+        np.testing.assert_allclose(f, w, rtol=1e-12)
+        assert isinstance(f, int) == isinstance(w, int)
+    with pytest.raises(rf.errors.TraceError, match=r"use np\.round\(x, decimals\)"):
+        rf.fuse(lambda x: round(x, 1))(x)
+
+
+def into_arrays(x):
+    total, spread, top, gap, kept = (np.zeros(x.shape[1]) for _ in range(5))
+    np.sum(x, axis=0, out=total)
+    x.std(axis=0, ddof=1, out=spread)
+    np.max(x, 0, out=top)
+    np.ptp(x, axis=0, out=gap)
+    np.nanstd(x, 0, None, kept)
+    middle = np.empty(x.shape[0])
+    x.mean(axis=1, out=middle)
+    return total * 2, spread, top, gap, kept, middle
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_reductions_into_arrays_made_in_the_function():
+    for f, w in zip(rf.fuse(into_arrays)(VALUES), into_arrays(VALUES), strict=True):
+        np.testing.assert_allclose(f, w, rtol=1e-12)
+    outside = np.zeros(6)
+    with pytest.raises(rf.errors.TraceError, match="of an array from outside cannot be recorded"):
+        rf.fuse(lambda x: np.sum(x, axis=0, out=outside))(VALUES)
+    with pytest.raises(rf.errors.ShapeError, match="out= has shape"):
+        rf.fuse(lambda x: np.sum(x, axis=0, out=np.zeros_like(x)))(VALUES)
+
+
+def test_parts_and_rows():
+    def parts(x):
+        first, *_, last = np.unstack(x, axis=1)
+        return x.imag + x.real, np.imag(x).sum(), first * last, np.signbit(x), np.copysign(x, last[:, None])
+
+    for f, w in zip(rf.fuse(parts)(VALUES), parts(VALUES), strict=True):
+        np.testing.assert_array_equal(f, w)

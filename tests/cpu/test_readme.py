@@ -15,7 +15,7 @@ from redfuser.frontend.functions import FUNCTIONS
 from redfuser.frontend.standin import NUMPY_FUNCTIONS
 from redfuser.frontend.ufuncs import ELEMENTWISE
 
-KEYWORDS = {"axis", "keepdims", "dtype", "ddof", "initial"}
+KEYWORDS = {"axis", "keepdims", "dtype", "ddof", "initial", "out"}
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
@@ -51,8 +51,8 @@ def test_the_page_of_functions_lists_what_is_recorded() -> None:
              for kind in ("formulas", "choice", "reductions", "products", "shape") for name in listed[kind] - KEYWORDS}
     assert {f for f in table if not isinstance(f, np.ufunc)} <= FUNCTIONS.keys()
     helpers = {np.around, np.matrix_transpose, np.atleast_1d, np.atleast_2d, np.shape, np.ndim,
-               np.size, np.result_type, np.real, np.astype, np.copy, np.iscomplexobj, np.isrealobj, np.flip, np.copyto,
-               np.putmask, *(getattr(np.linalg, name) for name in (
+               np.size, np.result_type, np.real, np.imag, np.astype, np.copy, np.iscomplexobj, np.isrealobj, np.flip,
+               np.copyto, np.putmask, *(getattr(np.linalg, name) for name in (
                    "vecdot", "matmul", "outer", "tensordot", "matrix_transpose", "trace", "diagonal"))}
     likes = {np.full_like, np.zeros_like, np.ones_like, np.empty_like}
     joins = {getattr(np, name) for name in listed["joins"]}

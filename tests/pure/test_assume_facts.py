@@ -29,7 +29,7 @@ def random_expression(rng, depth):
     if depth == 0 or rng.random() < 0.2:
         return rng.choice([X, Y, P, X, Idx("n"), op("add", 1, 0)])
     a, b = random_expression(rng, depth - 1), random_expression(rng, depth - 1)
-    unary = ["exp", "log", "sqrt", "abs", "neg", "tanh", "sin", "cos", "exp2", "log1p", "expm1", "sign", "rint"]
+    unary = ["exp", "log", "sqrt", "abs", "neg", "tanh", "sin", "cos", "atan", "exp2", "log1p", "expm1", "sign", "rint"]
     return rng.choice([
         a + b, a - b, a * b, a / b, op("max", a, b), op("min", a, b), Cast("float16", a), Cast("int64", a), a**2,
         a**3, a**-1, a**0.5, a - 1.5, 3 * a,

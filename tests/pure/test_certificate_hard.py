@@ -75,7 +75,8 @@ def test_an_extreme_of_nothing_reads_zero():
     ("div", (1, 0)), ("div", (0, 0)), ("div", (-2, 0)), ("log", (0,)), ("log", (-1,)), ("sqrt", (-1,)),
     ("pow", (0, -1)), ("sub", (np.inf, np.inf)), ("mul", (0, np.inf)), ("exp", (-np.inf,)), ("exp", (np.nan,)),
     ("max", (np.nan, 1)),
-    ("min", (1, np.nan)), ("tanh", (np.inf,)), ("expm1", (-np.inf,)), ("sign", (np.nan,)), ("div", (np.inf, np.inf))])
+    ("min", (1, np.nan)), ("tanh", (np.inf,)), ("atan", (-np.inf,)), ("atan", (np.nan,)), ("idiv", (3, 0)),
+    ("expm1", (-np.inf,)), ("sign", (np.nan,)), ("div", (np.inf, np.inf))])
 def test_values_without_a_real_value_are_numpys(fn, args):
     from redfuser.ir import OPS
 

@@ -70,6 +70,7 @@ FUNCTIONS = [
     *increasing(np.log2, MASS, np.log2(np.exp(X) + mass), "passes"),
     *increasing(np.sqrt, MASS, np.sqrt(np.exp(X) + mass), "passes"),
     use("min-of-tanh", "passes", SUM_Y, ("b", "min", np.tanh(X - s))),
+    use("min-of-arctan", "passes", SUM_Y, ("b", "min", np.arctan(X - s))),
 ]
 
 NEGATIVES = [

@@ -56,6 +56,33 @@ def test_scalars_and_closures_stay_as_they_are():
     assert check_fusion(scaled, np.ones((3, 4)), 2.0, targets=("interpret",), trials=6)
 
 
+def scaled(x, delta=1.0, weights=(1.0, 2.0, 3.0), axis=-1):
+    return (x * delta * np.asarray(weights)).sum(axis)
+
+
+def test_defaults_are_bound_and_fix_lengths():
+    assert check_fusion(scaled, rf.spec(("rows", "n")), targets=("interpret",), trials=3).ok
+    assert check_fusion(scaled, np.ones((2, 3)), 2.0, targets=("interpret",), trials=3).ok
+
+
+def size_outside(x):
+    n = x.shape[1]
+    return x.sum(-1) + np.abs(np.arange(n) / n - 0.5).sum()
+
+
+def position_in_a_later_cascade(x, y):
+    return np.abs(x - y.mean(-1, keepdims=True)).argmax(-1)
+
+
+@pytest.mark.parametrize(("fn", "arguments"), [
+    (size_outside, (rf.spec((3, "n"), "float64"),)),
+    (position_in_a_later_cascade, (np.arange(12.0).reshape(3, 4),) * 2),
+], ids=["size", "position"])
+def test_lengths_that_no_tensor_of_a_cascade_carries(fn, arguments):
+    check = check_fusion(fn, *arguments, targets=("interpret",), trials=len(KINDS))
+    assert check.ok, check
+
+
 def test_the_mathematical_level():
     p, n = rf.axes("p n")
     x = rf.tensor("x", p, n)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from redfuser.cli import main
-from redfuser.cli.zoo import failed, run_zoo
+from redfuser.cli.zoo import failed, run_zoo, summary
 from redfuser.derivation import Verdict, derive_cascade
 from redfuser.errors import RedfuserError
 from redfuser.zoo import ENTRIES, KNOWN_WRONG, Argument, Outcome, examine, examine_all, select
@@ -125,6 +125,13 @@ def test_command_agrees(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "absmax_matmul" in printed
     assert "2 entries: 2 ok" in printed
+    assert main(["zoo", "softmax"]) == 0
+    assert "1 entry: 1 ok" in capsys.readouterr().out
+
+
+def test_summary_says_what_more_is() -> None:
+    outcome = replace(examine(ENTRIES["softmax"]), accumulators=3)
+    assert "1 entry: 1 right with more accumulators than the least." in summary([outcome], {})
 
 
 @pytest.mark.parametrize(
@@ -147,7 +154,7 @@ def test_a_known_miss_is_said_aloud_and_fails(capsys: pytest.CaptureFixture[str]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(ENTRIES, "softmax", wrong)  # type: ignore[arg-type]
         assert not run_zoo(["softmax"], family=None, jobs=1, prove=False, form="table", known={"softmax": "planted"})
-    assert "WRONG: 1 of 1 entries miss their label" in capsys.readouterr().out
+    assert "WRONG: 1 of 1 entry missed the label" in capsys.readouterr().out
 
 
 def test_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
