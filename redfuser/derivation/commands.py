@@ -88,11 +88,23 @@ def _schedule(x: Sexp) -> Any:
 
 
 def _expression(x: Sexp) -> Any:
-    import egglog.bindings as b
-
-    span = _nowhere()
     if isinstance(x, list):
-        return b.Call(span, x[0], [_expression(a) for a in x[1:]])
+        return _bindings().Call(_nowhere(), x[0], [_expression(a) for a in x[1:]])
+    return _atom(x)
+
+
+@lru_cache(maxsize=KEPT)
+def _atom(x: str) -> Any:
+    """A literal or a global: there are few, and each is met often."""
+    b, span = _bindings(), _nowhere()
     if x.startswith('"'):
         return b.Lit(span, b.String(x[1:-1]))
     return b.Var(span, x) if x.startswith("$") else b.Lit(span, b.Int(int(x)))
+
+
+@lru_cache(maxsize=1)
+def _bindings() -> Any:
+    """The engine, which is imported when it is first needed."""
+    import egglog.bindings
+
+    return egglog.bindings
