@@ -202,7 +202,7 @@ class Engine:
         self._busy = False
         self._garbage: dict[str, int] = {}
         self._rounds = 0
-        self._schedules: dict[tuple[frozenset[str], frozenset[str] | None], tuple[str, str]] = {}
+        self._schedules: dict[tuple[frozenset[str], frozenset[str] | None], tuple[Any, Any]] = {}
 
     def fresh(self) -> int:
         """A number not used before."""
@@ -254,10 +254,10 @@ class Engine:
         """Run one round of the laws that can match among the nodes `found` and that `keep` accepts. `settled`: signs
         and simplifications are at their fixed point."""
         self._rounds += 1
-        return self.run(self._schedule(found, keep)[settled])
+        return self._execute(self._schedule(found, keep)[settled])
 
-    def _schedule(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> tuple[str, str]:
-        """The texts of such a round. Commuted terms need no settling: they are in the class of the others."""
+    def _schedule(self, found: frozenset[str], keep: Callable[[Law], bool] | None) -> tuple[Any, Any]:
+        """The commands of such a round. Commuted terms need no settling: they are in the class of the others."""
         key = found, None if keep is None else frozenset(law.name for law in self.rules if keep(law))
         if key not in self._schedules:
             prefix = f"part{self.fresh()}"
@@ -269,7 +269,7 @@ class Engine:
                 if f" {prefix}-{phase} " in declared:
                     parts += [f"(run {prefix}-{phase})", *([settle] if phase != "commute" else [])]
             first, later = (f"(run-schedule (seq {' '.join(x)})) (print-size)" for x in (parts, parts[1:]))
-            self._schedules[key] = first, later
+            self._schedules[key] = program(first), program(later)
         return self._schedules[key]
 
     def run(self, text: str) -> list[Any]:
@@ -280,8 +280,16 @@ class Engine:
         EngineError
             when the engine rejects it or panics (the e-graph is rebuilt at the next use).
         """
+        return self._execute(program(text) or self._parsed(text))
+
+    def _parsed(self, text: str) -> Any:
         with self._alert():
-            return list(self._egraph.run_program(*(program(text) or self._egraph.parse_program(text))))
+            return self._egraph.parse_program(text)
+
+    def _execute(self, commands: Any) -> list[Any]:
+        """Run commands of the bindings."""
+        with self._alert():
+            return list(self._egraph.run_program(*commands))
 
     @contextmanager
     def _alert(self) -> Iterator[None]:

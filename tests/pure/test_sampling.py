@@ -90,7 +90,8 @@ def test_what_bounds_simplify_is_not_refuted(cascade):
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])
 def test_evidence_among_integers(dtype):
     cascade = kink(dtype)
-    assert derive_cascade(cascade).verdict == Verdict.NOT_FUSIBLE
+    few = dtype == "uint8"  # values that can be counted one by one
+    assert derive_cascade(cascade).verdict == (Verdict.NOT_FOUND if few else Verdict.NOT_FUSIBLE)
     w = find_witness(cascade, "r")
     assert w is not None
     values = [v for p in (w.first, w.second, w.continuation) for v in p["u"]]
@@ -132,7 +133,7 @@ def test_a_quotient_of_integers_reads_zero_inside_the_loop():
     with precision(50):
         evaluate = Ieee(by_table({}), 1, loop=True)
         assert evaluate(op("idiv", Const(3), Const(0))) == 0
-        assert evaluate(op("imod", Const(3), Const(0))) == 3
+        assert evaluate(op("imod", Const(3), Const(0))) == 0  # as NumPy has it for integers
 
 
 def test_an_infinite_power_is_no_failure():

@@ -40,12 +40,13 @@ INLINE void store(real *p, vec x) { *(vec_memory *)p = x; }
 INLINE int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
 INLINE int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t floor_mod(int64_t a, int64_t b) {
-  if (b == 0) return 0;
+  if (b == 0 || b == -1) return 0;
   int64_t r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 INLINE int64_t floor_div(int64_t a, int64_t b) { /* rounds down; x // 0 = 0 as in NumPy */
   if (b == 0) return 0;
+  if (b == -1) return -a; /* the least number over -1 has no quotient: it wraps around */
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 INLINE void transpose_square(const real *s, int64_t lds, real *d, int64_t ldd) {

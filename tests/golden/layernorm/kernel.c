@@ -30,6 +30,7 @@ INLINE int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
 INLINE int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t floor_div(int64_t a, int64_t b) { /* rounds down; x // 0 = 0 as in NumPy */
   if (b == 0) return 0;
+  if (b == -1) return -a; /* the least number over -1 has no quotient: it wraps around */
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 typedef real vec_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
