@@ -39,6 +39,7 @@ def standard_array(value: Any, where: str) -> Array:
     ArgumentError
         naming `where`, for an array that is not in the memory of the CPU.
     """
+    problem: Exception | None = None
     for convert in (np.from_dlpack, np.asarray):
         try:
             found: Any = convert(value)
