@@ -18,7 +18,7 @@ from redfuser.cli.app import print_json
 from redfuser.cli.console import console, fact_table, heading
 from redfuser.errors import NoCompiler
 
-LIBRARIES = ("numpy", "egglog", "sympy", "mpmath", "filelock", "platformdirs", "typer", "rich", "torch")
+LIBRARIES = ("numpy", "egglog", "sympy", "gmpy2", "mpmath", "filelock", "platformdirs", "typer", "rich", "torch")
 CUPY_WHEELS = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 
 
