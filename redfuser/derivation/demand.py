@@ -13,8 +13,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from redfuser.derivation.evidence import growth
+from redfuser.derivation.evidence import growth, written_out
 from redfuser.ir import Cascade, Const, Expr, Idx, Load, Part, Reduction, Ref, names_read, refs, rewrite
+from redfuser.ir.names import free_name, numbered
 from redfuser.rules.arithmetic import context, precision
 from redfuser.rules.real import RealEvaluator, Undefined
 
@@ -29,21 +30,10 @@ def demanded(cascade: Cascade, refused: frozenset[str]) -> bool:
     bodies = {r.name: r.body for r in cascade.reductions}
     definitions = bodies | {p.name: p.expr for p in cascade.producers}
     rests = {n: n in refused or bool(names_read([e], definitions) & refused) for n, e in bodies.items()}
-    outputs = [_written_out(cascade, o.expr) for o in cascade.outs] or [Ref(r.name, r.axes) for r in cascade.reductions]
+    outputs = [written_out(cascade, o.expr) for o in cascade.outs] or [Ref(r.name, r.axes) for r in cascade.reductions]
     open_ = [(e, sorted(n for n in refs(e) if rests.get(n))) for e in outputs]
     return (any(len(names) == 1 and _tells(e, names[0]) and _grows(cascade, names[0]) for e, names in open_)
             or any(names and _output_grows(cascade, e) for e, names in open_))
-
-
-def _written_out(cascade: Cascade, e: Expr) -> Expr:
-    """An output in terms of reductions and inputs."""
-    plain = {p.name: p for p in cascade.producers}
-
-    def inline(x: Expr) -> Expr | None:
-        known = plain.get(x.name) if isinstance(x, Ref) else None
-        return None if known is None else rewrite(known.expr, inline)
-
-    return rewrite(e, inline)
 
 
 def _grows(cascade: Cascade, stage: str) -> bool:
@@ -55,11 +45,10 @@ def _output_grows(cascade: Cascade, e: Expr) -> bool:
     """The same of an output, as the largest of a stream of equal numbers: the elements it reads are not those of the
     prefix."""
     def step(x: Expr) -> Expr | None:
-        along = isinstance(x, Load) and cascade.axis in x.axes
+        along = isinstance(x, (Load, Ref)) and cascade.axis in x.axes
         return Const(1.0) if along or (isinstance(x, Idx) and x.axis == cascade.axis) else None
 
-    name = next(n for n in (f"output{i}" for i in range(len(cascade.reductions) + 1))
-                if all(n != r.name for r in cascade.reductions))
+    name = free_name(numbered("output"), {r.name for r in cascade.reductions} | {p.name for p in cascade.producers})
     shown = replace(cascade, reductions=(*cascade.reductions, Reduction(name, "max", rewrite(e, step), ())), outs=())
     found = growth(shown, name)
     return found is not None and found.open

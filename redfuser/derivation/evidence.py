@@ -44,15 +44,13 @@ SIZE = 20
 FULL = 16
 """... and the rank that counts as growing with the prefix. A state of fewer than 16 numbers is never held for infinite.
 Of 20 elements not all need be told apart: few random results fall between two neighbours."""
-
-
 FEW_BYTES = 1
 """Integers of so many bytes have few enough values to count the elements that have each."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The rank found for a prefix of `SIZE` elements; a shorter one has at least as much for its length.
+    """The rank found for a prefix of `SIZE` elements; where it is full, that of every shorter one is.
 
     finite  the body has a finite state, whatever the table says
     kind    what was measured
@@ -147,16 +145,21 @@ def free_skeleton(cascade: Cascade) -> Skeleton | None:
     return found
 
 
-def _free_skeleton(cascade: Cascade) -> Skeleton | None:
+def written_out(cascade: Cascade, e: Expr) -> Expr:
+    """An expression with elementwise producers written out; contractions keep their names."""
     plain = {p.name: p for p in cascade.producers if not any(isinstance(x, Reduce) for x in walk(p.expr))}
 
-    def inline(e: Expr) -> Expr | None:
-        if isinstance(e, Ref) and e.name in plain:
-            p = plain[e.name]
-            return rewrite(rename_axes(p.expr, dict(zip(p.axes, e.axes, strict=True))), inline)
+    def inline(x: Expr) -> Expr | None:
+        if isinstance(x, Ref) and x.name in plain:
+            p = plain[x.name]
+            return rewrite(rename_axes(p.expr, dict(zip(p.axes, x.axes, strict=True))), inline)
         return None
 
-    reductions = tuple(replace(r, body=rewrite(r.body, inline)) for r in cascade.reductions)
+    return rewrite(e, inline)
+
+
+def _free_skeleton(cascade: Cascade) -> Skeleton | None:
+    reductions = tuple(replace(r, body=written_out(cascade, r.body)) for r in cascade.reductions)
     skeleton = Skeleton(replace(cascade, reductions=reductions), fine=True)
     return None if _tied(skeleton) else skeleton
 

@@ -79,8 +79,9 @@ def _marked(fused: FusedCascade, risky: dict[str, Let], e: Expr) -> Expr:
 
 
 def _dependencies_of(fused: FusedCascade, e: Expr) -> set[str]:
-    """Dependencies that accumulators in `e` read at every element of the stream, directly or by other accumulators,
-    while these still change: one that is final before the pass is read as it is, and what it makes undefined is so."""
+    """Dependencies that accumulators in `e` read at every element of the stream, directly or by other accumulators and
+    dependencies, while these still change: one that is final before the pass is read as it is, and what it makes
+    undefined is so."""
     final = _final_before(fused)
     bodies = {a.name: a.body for a in fused.accumulators}
     dependencies = {d.name: d.expr for d in fused.dependencies}
@@ -92,8 +93,7 @@ def _dependencies_of(fused: FusedCascade, e: Expr) -> set[str]:
         if name in seen:
             continue
         seen.add(name)
-        element = {n: d for n, d in dependencies.items() if _reads_an_element(d)}
-        body = bodies.get(name, element.get(name))
+        body = bodies.get(name, dependencies.get(name))
         inner = [] if body is None else list(_always_read(body))
         found |= {n for n in inner if n in dependencies and n not in final.get(name, ())}
         todo += inner

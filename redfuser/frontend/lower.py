@@ -154,7 +154,7 @@ class _Lowerer:
         key = (position, index)
         if key not in self._elements:
             n = self.trace.nodes[position]
-            rule = _WRAPPED if position in self.wrapping else _ELEMENT.get(n.op)
+            rule = _wrapped_ufunc if position in self.wrapping else _ELEMENT.get(n.op)
             self._elements[key] = self.reduction(position, index) if rule is None else rule(self, n, index)
         return self._elements[key]
 
@@ -377,7 +377,6 @@ _ELEMENT: dict[str, Callable[[_Lowerer, TraceNode, Index], Expr]] = {
     "input": _input, "const": _const, "size": _size, "arange": _arange, "ufunc": _ufunc, "where": _where, "cast": _cast,
     "view": _view, "broadcast": _broadcast,
 }
-_WRAPPED = _wrapped_ufunc
 
 
 def _axes_of(trace: Trace, tensors: Sequence[Tensor], lets: Sequence[Let], outs: Sequence[Out]) -> tuple[Axis, ...]:

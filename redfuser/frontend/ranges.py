@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from redfuser.frontend.element import LARGEST_POWER
 from redfuser.frontend.graph import Trace, TraceNode
 from redfuser.ir.dtypes import numpy_dtype
 
@@ -19,8 +20,6 @@ Range = tuple[float, float]
 
 EVERYTHING: Range = (-math.inf, math.inf)
 TRUTH: Range = (0, 1)
-LARGEST_POWER = 64
-"""Exponents beyond give powers that no narrow dtype holds, unless their base is 0, 1 or -1."""
 
 
 def narrow(dtype: str) -> bool:
@@ -120,7 +119,7 @@ def _remainder(_: Range, b: Range) -> Range:
 
 def _power(a: Range, b: Range) -> Range:
     most = _size(a)[1]
-    if most > 1 and b[1] > LARGEST_POWER:
+    if most > 1 and b[1] > LARGEST_POWER:  # no narrow dtype holds it
         return EVERYTHING
     if b[0] == b[1] and b[0] % 2 == 0:
         a = _size(a)

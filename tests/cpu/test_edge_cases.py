@@ -73,9 +73,11 @@ def test_whole_numbers(name, dtype):
 @pytest.mark.parametrize("name", KERNELS)
 def test_lengths_and_layouts(name, n):
     """Contiguous, reversed, with gaps and repeated rows: the same numbers, the same bits on repetition."""
-    if name == "softmax_top3" and n < 3:
-        pytest.skip("a top-3 of fewer elements is an error of NumPy's too")
     given = arguments(name, n)
+    if name == "softmax_top3" and n < 3:
+        with pytest.raises(rf.errors.ShapeError, match="3"):
+            fused(name)(*given)
+        return
     first = leaves(fused(name)(*given))
     layouts = {
         "again": given,
@@ -96,10 +98,8 @@ def test_lengths_and_layouts(name, n):
             np.testing.assert_allclose(got[1:], np.broadcast_to(got[:1], got[1:].shape), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [n for n, k in KERNELS.items() if k.specs[0][0] == "rows"])
 def test_no_rows(name):
-    if KERNELS[name].specs[0][0] != "rows":
-        pytest.skip("has no axis of rows")
     got = leaves(fused(name)(*arguments(name, 17, rows=0)))
     wanted = leaves(KERNELS[name].fn(*arguments(name, 17, rows=0)))
     assert [np.shape(x) for x in got] == [np.shape(x) for x in wanted]

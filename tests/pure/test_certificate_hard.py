@@ -163,3 +163,20 @@ def test_an_infinite_dependency_may_be_absorbed(values):
     with np.errstate(divide="ignore"):
         want = np.minimum(x, 1 / (x.max() - 1.5)).sum()
     assert run_fused(found.fused, {"x": x})["r"] == pytest.approx(want)
+
+
+@pytest.mark.parametrize("monoid", ["sum", "prod"])
+def test_what_reads_an_undefined_result_by_way_of_another_is_undefined(monoid):
+    """An average without mass, its spread, and elements scaled by that: nothing alive makes all three undefined."""
+    c = Cascade("scaled", axis=N)
+    y = tensor("y", N)
+    m = c.max("m", X)
+    mass = c.sum("l", np.exp(X - m))
+    mean = c.sum("a", np.exp(X - m) / mass * y)
+    spread = c.sum("v", (y - mean) ** 2)
+    body = (abs(y) + 0.25) / np.sqrt(spread / c.size + 0.01)
+    (c.sum if monoid == "sum" else c.prod)("r", body)
+    fused = derive_cascade(c.build()).fused
+    for x, undefined in ((-np.inf, True), (0.0, False)):
+        got = run_fused(fused, {"x": np.array([x, x]), "y": np.array([0.0, 1.0])})
+        assert np.isnan(got["r"]) == undefined

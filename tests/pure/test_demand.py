@@ -19,7 +19,7 @@ def spread(x):
 
 ONE_PASS_WOULD_DO = {
     "variance by halves": lambda x: (np.maximum(x - mean(x), 0) ** 2 + np.minimum(x - mean(x), 0) ** 2).sum(-1),
-    "two semivariances": lambda x: (np.maximum(x, mean(x)) ** 2).sum(-1) + (np.minimum(x, mean(x)) ** 2).sum(-1),
+    "semivariances": lambda x: (np.maximum(x - mean(x), 0) ** 2).sum(-1) + (np.minimum(x - mean(x), 0) ** 2).sum(-1),
     "hinges that cancel": lambda x: np.maximum(x - mean(x), 0).sum(-1) + np.minimum(x - mean(x), 0).sum(-1),
     "sums of clipped elements": lambda x: np.maximum(x, mean(x)).sum(-1) + np.minimum(x, mean(x)).sum(-1),
     "all elements, counted in two parts": lambda x: (x > mean(x)).sum(-1) + (x <= mean(x)).sum(-1),
