@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from redfuser.derivation.commands import expression, lines, program
@@ -325,18 +325,8 @@ class Engine:
         import egglog.bindings as bindings
 
         found = []
-        own: dict[tuple[Any, ...], int] = {}
-
-        def node(head: str, args: list[Any]) -> int:
-            """The cost of a node alone, which an extraction asks for again whenever an operand became cheaper."""
-            key = head, *args
-            value = own.get(key)
-            if value is None:
-                value = own[key] = cost.node(self._egraph, head, args)
-            return value
-
         with self._alert():
-            model = bindings.CostModel(cost.fold, node, lambda *_: 0, lambda *_: 0)
+            model = bindings.CostModel(cost.fold, partial(cost.node, self._egraph), lambda *_: 0, lambda *_: 0)
             extractor = bindings.Extractor(["E"], self._egraph, model)
             for text in texts:
                 _, value = self._egraph.eval_expr(expression(text))
