@@ -3,7 +3,7 @@
 Visible operations have nodes of their own; any other operation is an uninterpreted `F1`, `F2`, `F3` or `Over` node,
 known to the engine by name only. There are no nodes for difference, quotient and negation: `a - b` is `a + (-1) b`,
 `a / b` is `a (1/b)`; `decode` prints them back. Every expression that is a unit for the algebra (a load, a value of
-an accumulator, ...) is a `Leaf` with a text and the set of axes it depends on.
+an accumulator, ...) is a `Leaf` with a text and the bits of what it varies with (`VARIES`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import isfinite
 from typing import Any
 
 from redfuser.ir import Cast, Const, Expr, Op, Part, Reduce, Size, Tuple, Var, op, select
-from redfuser.rules.language import ANY, STREAM
+from redfuser.rules.language import ANY, NEW, STREAM
 
 UNARY = {"exp": "Exp", "exp2": "Exp2", "log": "Log", "log2": "Log2", "sqrt": "Sqrt", "abs": "Abs", "tanh": "Tanh",
          "sin": "Sin", "cos": "Cos", "atan": "Atan"}
@@ -26,6 +26,8 @@ RELATIONS = {"positive": "pos", "nonnegative": "nneg", "nonpositive": "npos", "n
 BEST = {"topk": "Best", "bottomk": "Least"}
 """Sorted lists of the k best elements: nodes with k. A single best element (argmax, argmin) has k = 0."""
 _SINGLE = {"argmax": "topk:0", "argmin": "bottomk:0"}
+VARIES = {STREAM: 1, NEW: 2}
+"""The axes that laws and costs ask for, as bits: integers of the engine cost less than its sets."""
 REDUCTION_NODES = frozenset({*REDUCERS.values(), *BEST.values(), "Over"})
 
 
@@ -84,8 +86,7 @@ class Encoder:
         unit = self.leaf(e)
         if unit is not None:
             name, axes = unit
-            members = " ".join(f'"{a}"' for a in sorted(axes))
-            return f'(Leaf "{name}" {f"(set-of {members})" if axes else "(set-empty)"})'
+            return f'(Leaf "{name}" {sum(bit for axis, bit in VARIES.items() if axis in axes)})'
         if self.fold and isinstance(e, Op) and (arithmetic := self._bigrat(e)) is not None:
             return f"(Num {arithmetic})"
         if isinstance(e, Var):
@@ -112,7 +113,7 @@ class Encoder:
 
     def _constant(self, value: Any) -> str:
         if not _is_rational(value):
-            return f'(Leaf "{_NO_RATIONAL}{value}" (set-empty))'
+            return f'(Leaf "{_NO_RATIONAL}{value}" 0)'
         return number(Fraction(value))
 
     def _reduce(self, e: Reduce) -> str:

@@ -19,6 +19,8 @@ from redfuser.ir import Expr, Part, Reduce, Var, walk, wrap
 
 STREAM = "@stream"
 """The name of the stream axis inside the engine and in patterns, whatever the cascade calls it."""
+NEW = "@new"
+"""The pseudo-axis of values that belong to the state after the chunk."""
 
 Truth = Literal["exact", "approximate"]
 Phase = Literal["commute", "simplify", "rewrite", "telescope", "expand", "fact"]

@@ -22,11 +22,12 @@ from redfuser.rules.encoding import (
     REDUCTION_NODES,
     RELATIONS,
     UNARY,
+    VARIES,
     ZERO,
     ZERO_BIGRAT,
     Encoder,
 )
-from redfuser.rules.language import PHASES, STREAM, Condition, Fact, Law, RuleSet
+from redfuser.rules.language import NEW, PHASES, STREAM, Condition, Fact, Law, RuleSet
 
 FORBIDDEN = 10**12
 """Cost of a node that must not remain: no other costs come near, and sums stay comparable."""
@@ -106,7 +107,7 @@ class Theory:
 
 
 _NODES: dict[str, tuple[str, ...]] = {
-    "Num": ("BigRat",), "Leaf": ("String", "Axes"), "Cnt": (), "Pow": ("E", "i64"), "Over": ("String", "E"),
+    "Num": ("BigRat",), "Leaf": ("String", "i64"), "Cnt": (), "Pow": ("E", "i64"), "Over": ("String", "E"),
     "Part": ("String", "String", "E"), "Tup": ("E", "E"), **dict.fromkeys(BEST.values(), ("i64", "E")),
     "Red": ("String", "String", "E"), "Sel": ("E", "E", "E"), "F1": ("String", "E"), "F2": ("String", "E", "E"),
     **dict.fromkeys((*UNARY.values(), "Inv", *REDUCERS.values()), ("E",)),
@@ -125,8 +126,8 @@ TABLES = frozenset((*_NODES, *_RELATIONS))
 def _signature() -> str:
     """Sorts, nodes and relations.
 
-    `fv` holds the axes an expression depends on. It merges by intersection: two equal expressions depend on no more
-    than what both mention. A value that belongs to the state after the chunk carries the pseudo-axis "@new".
+    `fv` holds the bits (`VARIES`) of what an expression depends on: the stream, the state after the chunk. It merges by
+    intersection: two equal expressions depend on no more than what both mention.
     """
     def node(name: str, sorts: tuple[str, ...]) -> str:
         cost = f":cost {COSTS[name]}" if name in COSTS else ""
@@ -134,9 +135,9 @@ def _signature() -> str:
 
     nodes = [*(node(n, sorts) for n, sorts in _NODES.items()), f"({TOGETHER} E E :cost 0)"]
     return "\n".join([
-        "(sort Axes (Set String))", f"(datatype E {' '.join(nodes)})",
+        f"(datatype E {' '.join(nodes)})",
         *(f"(relation {r} ({' '.join(['E'] * count)}))" for r, count in _RELATIONS.items()),
-        "(function fv (E) Axes :merge (set-intersect old new))"])
+        "(function fv (E) i64 :merge (& old new))"])
 
 
 def _clearing() -> list[str]:
@@ -176,8 +177,8 @@ def _analyses() -> list[_Analysis]:
         head = pattern[1:].split(" ")[0].rstrip(")")
         analysis(f"axes-{head}", f"(= e {pattern}) {premises}", f"(set (fv e) {value})")
 
-    axes("(Num q)", "", "(set-empty)")
-    axes("(Cnt)", "", "(set-empty)")
+    axes("(Num q)", "", "0")
+    axes("(Cnt)", "", "0")
     axes("(Leaf s ax)", "", "ax")
     for n in (*UNARY.values(), "Inv"):
         axes(f"({n} a)", "(= fa (fv a))", "fa")
@@ -185,11 +186,11 @@ def _analyses() -> list[_Analysis]:
     axes("(F1 s a)", "(= fa (fv a))", "fa")
     axes("(Part s p a)", "(= fa (fv a))", "fa")
     for n in (*BINARY.values(), "F2 s", "Tup"):
-        axes(f"({n} a b)", "(= fa (fv a)) (= fb (fv b))", "(set-union fa fb)")
-    axes("(Sel a b c)", "(= fa (fv a)) (= fb (fv b)) (= fc (fv c))", "(set-union fa (set-union fb fc))")
+        axes(f"({n} a b)", "(= fa (fv a)) (= fb (fv b))", "(| fa fb)")
+    axes("(Sel a b c)", "(= fa (fv a)) (= fb (fv b)) (= fc (fv c))", "(| fa (| fb fc))")
     for n in (*REDUCERS.values(), *(f"{n} k" for n in BEST.values()), "Over s"):
-        axes(f"({n} a)", "(= fa (fv a))", f'(set-remove fa "{STREAM}")')
-    axes("(Red m ax a)", "(= fa (fv a))", "(set-remove fa ax)")
+        axes(f"({n} a)", "(= fa (fv a))", f"(& fa {VARIES[NEW]})")
+    axes("(Red m ax a)", "(= fa (fv a))", "fa")
     analysis("tripwire", "(= e (Num p)) (= e (Num q)) (!= p q)", f"({ABSURD} e)")
     analysis("leafy-leaf", "(= e (Leaf s ax))", "(leafy e)")
     for n in BEST.values():
@@ -208,8 +209,8 @@ def _condition_text(c: Condition, encode: Encoder, k: int) -> str:
     is_number = isinstance(x, Var) and x.name in encode.numbers
     zero = ZERO_BIGRAT
     if c.kind in ("free", "varies"):
-        test = "set-not-contains" if c.kind == "free" else "set-contains"
-        return f'(= t{k} {encode(x)}) (= s{k} (fv t{k})) ({test} s{k} "{STREAM}")'
+        bit = VARIES[STREAM]
+        return f"(= t{k} {encode(x)}) (= s{k} (fv t{k})) (= {0 if c.kind == 'free' else bit} (& s{k} {bit}))"
     if c.kind == "nontrivial":
         return f"(= t{k} {encode(x)}) (= zero {ZERO}) (!= t{k} zero)"
     if c.kind == "nonunit":

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from redfuser.derivation.assumptions import Fact
-from redfuser.derivation.cost import NEW, AccumulatorCost
+from redfuser.derivation.cost import AccumulatorCost
 from redfuser.derivation.engine import Scope
 from redfuser.derivation.parts import gathered, share_extremes, spread
 from redfuser.derivation.search import Limits, Search, Step
@@ -21,7 +21,7 @@ from redfuser.derivation.skeleton import Skeleton, Stage, kept_axes, maximal_fre
 from redfuser.derivation.taste import Taste
 from redfuser.ir import Expr, Load, New, Old, Op, Reduce, Ref, free_axes, refs, substitute, walk
 from redfuser.ir.names import free_name, numbered
-from redfuser.rules.language import STREAM
+from redfuser.rules.language import NEW, STREAM
 from redfuser.rules.theory import TOO_MUCH
 
 ACCUMULATOR = "acc "

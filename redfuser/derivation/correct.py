@@ -33,6 +33,9 @@ FEW = 8
 """A round that adds less than one node to so many is as good as the last."""
 SOONEST = 3
 """The round before which nothing is asked: no correction is found and stays the cheapest so soon."""
+CHEAP = 40
+"""A correction that costs no more is taken at once: it is a product or two, at most two exponentials, and hardly
+anything does the same for less. In the zoo no search went on from there and found anything cheaper."""
 LENGTH = Size(STREAM)
 
 
@@ -183,7 +186,8 @@ def _split_locations(model: Model, e: Expr) -> Expr:
 
 
 class _Enough:
-    """When to stop a search: no correction got cheaper in two more iterations, or the search is hopeless."""
+    """When to stop a search: the corrections are cheap, or none got cheaper in two more iterations, or the search is
+    hopeless."""
 
     def __init__(self, cost: Callable[[], int], search: Search) -> None:
         self.cost = cost
@@ -204,7 +208,7 @@ class _Enough:
         if not self.same:
             step.reached = step.iterations
         if self.last < TOO_MUCH:
-            return "settled" if self.same == 2 or (self.same and FEW * grown <= step.nodes) else ""
+            return "settled" if self.last <= CHEAP or self.same == 2 or (self.same and FEW * grown <= step.nodes) else ""
         if not self.asked and (step.nodes > QUICK.nodes or step.iterations >= QUICK.iterations):
             self.asked = True
             return "hopeless" if self.search.hopeless() else ""

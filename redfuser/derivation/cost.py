@@ -12,13 +12,11 @@ from fractions import Fraction
 from typing import Any
 
 from redfuser.derivation.taste import STABLE, Taste
-from redfuser.rules.encoding import REDUCTION_NODES
-from redfuser.rules.language import STREAM
+from redfuser.rules.encoding import REDUCTION_NODES, VARIES
+from redfuser.rules.language import NEW, STREAM
 from redfuser.rules.theory import COSTS, FORBIDDEN
 
 NEW_ACCUMULATOR = 80
-NEW = "@new"
-"""The pseudo-axis of values that belong to the state after the chunk."""
 _WEIGHTS = {"Num": 1, "Leaf": 1, "Cnt": 1, "Abs": 1, **COSTS}
 _PLAIN = {head: weight for head, weight in _WEIGHTS.items()
           if head not in ("Num", "Leaf", "Add", "Exp", "Exp2", *REDUCTION_NODES)}
@@ -88,8 +86,8 @@ class CarefulCost(Cost):
         return weight
 
     def _in_reduction(self, egraph: Any, argument: Any) -> bool:
-        axes = egraph.lookup_function("fv", [argument])
-        return axes is None or STREAM in {egraph.value_to_string(tag) for tag in egraph.value_to_set(axes)}
+        bits = egraph.lookup_function("fv", [argument])
+        return bits is None or bool(egraph.value_to_i64(bits) & VARIES[STREAM])
 
 
 class AccumulatorCost(CarefulCost):
@@ -119,8 +117,5 @@ class ClosureCost(CarefulCost):
 
     def reduction(self, egraph: Any, head: str, args: Sequence[Any]) -> int:
         value = egraph.lookup_function(head, args)
-        axes = None if value is None else egraph.lookup_function("fv", [value])
-        if axes is None:
-            return FORBIDDEN
-        tags = {egraph.value_to_string(tag) for tag in egraph.value_to_set(axes)}
-        return FORBIDDEN if NEW in tags else NEW_ACCUMULATOR
+        bits = None if value is None else egraph.lookup_function("fv", [value])
+        return FORBIDDEN if bits is None or egraph.value_to_i64(bits) & VARIES[NEW] else NEW_ACCUMULATOR

@@ -221,8 +221,8 @@ def _fuse(cascade: Cascade, settings: Settings, steps: list[Step],
         return FusedCascade(cascade, (), (), (), ()), Plan()
     if settings.taste.separate:
         keep, replay = (lambda law: False), Replay(frozenset(r.name for r in cascade.reductions), repeat(0))
-    search = Search(engine_for(settings.rules), settings.limits, steps, keep, replay=replay, taste=settings.taste,
-                    late=dict(settings.late))
+    search = Search(engine_for(settings.rules), settings.limits, steps, cascade, keep, replay=replay,
+                    taste=settings.taste, late=dict(settings.late))
     shifted = pivot(cascade) if settings.pivot else None
     if shifted is None:
         return _search(search, Skeleton(cascade), cascade)

@@ -79,7 +79,9 @@ def growth(cascade: Cascade, stage: str, final: Iterable[str] = (), *, positive:
 
     `positive`: as if all inputs were positive.
     """
-    return _growth(cascade, stage, frozenset(final), positive)
+    definitions = {n.name: n.body for n in cascade.reductions} | {p.name: p.expr for p in cascade.producers}
+    read = names_read([definitions[stage]], definitions) if stage in definitions else frozenset()
+    return _growth(cascade, stage, read.intersection(final), positive)  # what it does not read makes no other question
 
 
 @lru_cache(maxsize=256)

@@ -146,26 +146,32 @@ class Prefix:
                 raise Undefined("a known result of several parts")
             self.fixed = {k: float(np.asarray(values[k]).item()) for k in values if k in question.final}
         self.streams: list[tuple[Streams, int]] = []
-        found = []
-        for extra in (EXTRA_KNOWN,) * 3 if question.final else (*EXTRA_ELEMENTS, MOST_EXTRA * size):
-            streams = self._joined(extra)
-            rows = self._rows(streams)
-            keep = np.isfinite(rows).all(axis=1) & (rows != 0).any(axis=1)
-            if self.assumed:
-                keep &= self._possible(streams)
-            self.streams += [(streams, int(i)) for i in np.flatnonzero(keep)]
-            found.append(rows[keep])
-        table = np.concatenate(found)
-        if not len(table):
-            raise Undefined("no continuation")
-        self.table = scaled = table / np.abs(table).max(axis=1, keepdims=True)
-        self.order = most_independent(scaled)
+        self.table = np.empty((0, size))
+        self.independent = Independent(size)
         self.known = 0
+        for extra in (EXTRA_KNOWN,) * 3 if question.final else (*EXTRA_ELEMENTS, MOST_EXTRA * size):
+            self._continue(extra)
+            if self.promise == size:
+                break
+        if not len(self.table):
+            raise Undefined("no continuation")
+
+    def _continue(self, extra: int) -> None:
+        """Look at continuations of so many elements as well."""
+        streams = self._joined(extra)
+        rows = self._rows(streams)
+        keep = np.isfinite(rows).all(axis=1) & (rows != 0).any(axis=1)
+        if self.assumed:
+            keep &= self._possible(streams)
+        self.streams += [(streams, int(i)) for i in np.flatnonzero(keep)]
+        scaled = rows[keep] / np.abs(rows[keep]).max(axis=1, keepdims=True)
+        self.table = np.concatenate([self.table, scaled])
+        self.independent.add(scaled)
 
     @property
     def promise(self) -> int:
         """How many rows are independent as far as float64 can see."""
-        return len(self.order)
+        return len(self.independent.order)
 
     @property
     def assumed(self) -> bool:
@@ -195,8 +201,9 @@ class Prefix:
 
     def _candidates(self) -> Iterator[int]:
         """Rows, those first that float64 finds independent."""
-        yield from self.order
-        yield from others(self.table, self.order, SPARE + self.size - self.promise)
+        order = self.independent.order
+        yield from order
+        yield from others(self.table, order, SPARE + self.size - self.promise)
 
     def _elements(self, layout: Layout) -> Streams:
         """One prefix: the one whose elements lie farthest apart."""
@@ -291,19 +298,32 @@ def exact_stream(streams: Streams) -> Stream:
     return Stream(values, streams.length)
 
 
-def most_independent(table: Array) -> list[int]:
-    """Rows in the order in which each is the farthest from the span of those before, as long as one is beyond noise."""
-    rest = table
-    order: list[int] = []
-    for _ in range(min(table.shape)):
-        sizes = np.abs(rest).max(axis=1)
-        i = int(np.argmax(sizes))
-        if sizes[i] <= NOISE:
-            break
-        order.append(i)
-        direction = rest[i] / np.linalg.norm(rest[i])
-        rest = rest - np.outer(rest @ direction, direction)
-    return order
+class Independent:
+    """Rows of a growing table, each the farthest from the span of those before, as long as one is beyond noise.
+
+    order  their numbers
+    rest   of every row what is not in their span
+    """
+
+    def __init__(self, width: int) -> None:
+        self.order: list[int] = []
+        self.rest = np.empty((0, width))
+        self._span = np.empty((0, width))
+
+    def add(self, rows: Array) -> None:
+        """More rows of the table."""
+        for direction in self._span:
+            rows = rows - np.outer(rows @ direction, direction)
+        self.rest = np.concatenate([self.rest, rows])
+        while len(self.rest) and len(self.order) < self.rest.shape[1]:
+            sizes = np.abs(self.rest).max(axis=1)
+            i = int(np.argmax(sizes))
+            if sizes[i] <= NOISE:
+                break
+            self.order.append(i)
+            direction = self.rest[i] / np.linalg.norm(self.rest[i])
+            self.rest -= np.outer(self.rest @ direction, direction)
+            self._span = np.concatenate([self._span, direction[None]])
 
 
 def others(table: Array, order: list[int], count: int) -> list[int]:

@@ -146,7 +146,9 @@ def _try(search: Search, model: Model, sweep: Sweep, stage: Stage,
 
     @cache
     def ranks() -> Ranks | None:
-        return growth(model.skeleton.cascade, stage.name, final)
+        results = {r.name for r in search.cascade.reductions}
+        asked = search.cascade if stage.name in results else model.skeleton.cascade
+        return growth(asked, stage.name, final & {r.name for r in asked.reductions})
 
     def hopeless() -> bool:
         if is_finite(stage):

@@ -13,6 +13,7 @@ from redfuser.rules.language import Law
 
 if TYPE_CHECKING:
     from redfuser.derivation.engine import Engine
+    from redfuser.ir import Cascade
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Replay:
 class Search:
     """How to search: the engine, its limits, where to note the steps, which laws to use (None: all).
 
+    cascade   the cascade as it was given: evidence is sought of its stages, whatever data they are computed from here
     hopeless  asked once, when a search is going to take long: True ends it (the rank test says it cannot succeed)
     replay    the successful search that this one repeats with fewer laws, or None
     taste     which of several equal forms it prefers
@@ -89,6 +91,7 @@ class Search:
     engine: Engine
     limits: Limits
     steps: list[Step]
+    cascade: Cascade
     keep: Callable[[Law], bool] | None = None
     hopeless: Callable[[], bool] = lambda: False
     replay: Replay | None = None

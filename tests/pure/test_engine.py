@@ -165,9 +165,9 @@ def test_engines_are_kept_per_rule_set():
 
 
 @pytest.mark.parametrize("text", [
-    '(union (Sum (Leaf "x" (set-of "@stream"))) (Leaf "a" (set-empty)))', "(print-size)",
-    '(check (pos (Leaf "x" (set-empty))))', "(pos (Num (bigrat (bigint -1) (bigint 2))))",
-    '(extract (Pow (Leaf "x" (set-empty)) 3) 0)'])
+    '(union (Sum (Leaf "x" 1)) (Leaf "a" 0))', "(print-size)",
+    '(check (pos (Leaf "x" 0)))', "(pos (Num (bigrat (bigint -1) (bigint 2))))",
+    '(extract (Pow (Leaf "x" 0) 3) 0)'])
 def test_commands_are_what_the_parser_makes_of_them(engine, text):
     engine.load()
     (own,) = program(text) or ()

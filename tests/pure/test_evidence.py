@@ -19,7 +19,7 @@ from redfuser.derivation.derive import dependent_stages
 from redfuser.derivation.differentiate import derivative
 from redfuser.derivation.evidence import free_skeleton, growth
 from redfuser.derivation.finite import is_finite_sum
-from redfuser.derivation.observe import Span, most_independent, others
+from redfuser.derivation.observe import Independent, Span, others
 from redfuser.derivation.skeleton import Skeleton
 from redfuser.derivation.unlock import unlocking
 from redfuser.derivation.verdict import StageReport, lower_bound
