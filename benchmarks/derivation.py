@@ -40,7 +40,7 @@ print((b - a) * 1e3, (d - c) * 1e3)
 """
 
 
-REMEMBERED: tuple[Any, ...] = (commands.program, commands.expression, evidence._growth, demand.demanded)
+REMEMBERED: tuple[Any, ...] = (commands.program, commands.expression, commands.flat, evidence._growth, demand.demanded)
 """Functions whose results are kept from one derivation to the next."""
 
 

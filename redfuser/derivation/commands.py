@@ -88,9 +88,17 @@ def _schedule(x: Sexp) -> Any:
 
 
 def _expression(x: Sexp) -> Any:
-    if isinstance(x, list):
+    if not isinstance(x, list):
+        return _atom(x)
+    if any(isinstance(a, list) for a in x):
         return _bindings().Call(_nowhere(), x[0], [_expression(a) for a in x[1:]])
-    return _atom(x)
+    return flat(*x)
+
+
+@lru_cache(maxsize=KEPT)
+def flat(head: str, *args: str) -> Any:
+    """A node whose operands are atoms: half of all nodes are leaves, the same few again and again."""
+    return _bindings().Call(_nowhere(), head, [_atom(a) for a in args])
 
 
 @lru_cache(maxsize=KEPT)

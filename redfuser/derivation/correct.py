@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from redfuser.derivation.accumulate import Location, Model, state_given
+from redfuser.derivation.accumulate import Location, Model, mentioned, state_given
 from redfuser.derivation.cost import ClosureCost, CorrectionCost
 from redfuser.derivation.engine import Scope
 from redfuser.derivation.fusion import COUNT
@@ -147,16 +147,18 @@ def _attempt(search: Search, model: Model, trial: Sweep, stage: str, open_: list
             limits = search.limits if search.patient else replace(search.limits, nodes=min(search.limits.nodes, few))
             step = Step(f"corrections for {stage}, all forms")
             search.steps.append(step)
-            _saturate(scope, replace(search, limits=limits), step, goals)
-        for k, (price, found) in zip(open_, scope.extract(goals, cost), strict=True):
-            if price < TOO_MUCH:
-                trial.corrections[k] = _split_locations(model, found)
-        missing = [(k, g) for k, g in zip(open_, goals, strict=True) if k not in trial.corrections]
-        for k, goal in missing:
+            price = _saturate(scope, replace(search, limits=limits), step, goals)
+        if price < TOO_MUCH or len(goals) > 1:  # else there is none for the only goal
+            for k, (own, found) in zip(open_, scope.extract(goals, cost), strict=True):
+                if own < TOO_MUCH:
+                    trial.corrections[k] = _split_locations(model, found)
+        missing = {k: g for k, g in zip(open_, goals, strict=True) if k not in trial.corrections}
+        if missing:
             step.reached = step.iterations  # which accumulators are asked for may depend on the last iteration
-            price, found = scope.extract([goal], ClosureCost(taste=search.taste))[0]
-            if price >= TOO_MUCH or not _add_accumulators(model, trial, stage, found):
-                return Refusal(k, step.outcome)
+            closures = scope.extract(list(missing.values()), ClosureCost(taste=search.taste))
+            for k, (price, found) in zip(missing, closures, strict=True):
+                if price >= TOO_MUCH or not _add_accumulators(model, trial, stage, found):
+                    return Refusal(k, step.outcome)
     return None
 
 
@@ -208,7 +210,8 @@ class _Enough:
         if not self.same:
             step.reached = step.iterations
         if self.last < TOO_MUCH:
-            return "settled" if self.last <= CHEAP or self.same == 2 or (self.same and FEW * grown <= step.nodes) else ""
+            done = self.last <= CHEAP or self.same == 2 or (self.same and FEW * grown <= step.nodes)
+            return "settled" if done else ""
         if not self.asked and (step.nodes > QUICK.nodes or step.iterations >= QUICK.iterations):
             self.asked = True
             return "hopeless" if self.search.hopeless() else ""
@@ -237,7 +240,10 @@ def _state_knowledge(scope: Scope, model: Model, sweep: Sweep) -> None:
     for name, (monoid, restated) in model.restated.items():
         if name in versions.changing:
             scope.equate(Old(name), Reduce(monoid, STREAM, versions.old(restated)))
+    read = _read_by(model, sweep.accumulators)
     for name in (*sweep.changing, *sorted(versions.changing - set(sweep.changing))):
+        if name not in read:  # no sum moves with it: it would only be one more thing to look at
+            continue
         definition = model.definition(name)
         scope.equate(Old(name), versions.old(definition))
         scope.state("changes", Old(name), New(name))
@@ -247,11 +253,20 @@ def _state_knowledge(scope: Scope, model: Model, sweep: Sweep) -> None:
             scope.state(sign, Old(name))
             scope.state(sign, New(name))
     for name in (*model.results, *model.dependencies):
-        if name not in versions.changing:
+        if name in read and name not in versions.changing:
             for sign in model.signs.get(name, ()):
                 scope.state(sign, model.symbol(name))
     for name, monoid, body in model.bounds:
-        _state_bound(scope, versions, model.symbol(name), monoid, body)
+        if name in read:
+            _state_bound(scope, versions, model.symbol(name), monoid, body)
+
+
+def _read_by(model: Model, accumulators: Iterable[str]) -> frozenset[str]:
+    """Results, dependencies and locations that the bodies of accumulators read, directly or through others."""
+    own = frozenset[str]().union(*(mentioned(e) for k in accumulators
+                                   for e in (model.accumulators[k].body, model.body(k))))
+    known = model.results.keys() | model.dependencies.keys() | model.locations.keys()
+    return own.union(*(model.behind(n) for n in own & known))
 
 
 def _state_bound(scope: Scope, versions: Versions, result: Ref, monoid: str, body: Expr) -> None:

@@ -142,7 +142,7 @@ class Scope:
         report, sizes = self.engine.round(self.filled, self.keep, settled)
         matched.update(name for name, count in report.report.num_matches_per_rule.items() if count)
         counts = self.engine.counts(sizes.sizes)
-        new = [t for t, rows in counts.items() if rows and t not in self.filled and t in TABLES]
+        new = [t for t in counts if t not in self.filled and t in TABLES]
         self.filled = self.filled.union(new)
         return bool(report.report.updated or new), _nodes(counts)
 
@@ -311,8 +311,8 @@ class Engine:
             return tuple(r for r in relations if self._egraph.lookup_function(r, [value]) is not None)
 
     def counts(self, sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
-        """Rows of every table, those left behind by earlier goals not counted."""
-        return {name: rows - self._garbage.get(name, 0) for name, rows in sizes}
+        """Rows of the tables that have any, those left behind by earlier goals not counted."""
+        return {name: left for name, rows in sizes if rows and (left := rows - self._garbage.get(name, 0))}
 
     def price(self, texts: list[str]) -> int:
         """Cost of the cheapest terms of all these classes under the fixed weights: one extraction, whatever their

@@ -144,10 +144,11 @@ def _try(search: Search, model: Model, sweep: Sweep, stage: Stage,
         return _try_again(search, search.replay, model, sweep, stage, goals)
     final = frozenset(model.results) - frozenset(sweep.changing)
 
+    given = search.cascade  # a closure over the search itself would be a cycle, which any thread may collect
+
     @cache
     def ranks() -> Ranks | None:
-        results = {r.name for r in search.cascade.reductions}
-        asked = search.cascade if stage.name in results else model.skeleton.cascade
+        asked = given if stage.name in {r.name for r in given.reductions} else model.skeleton.cascade
         return growth(asked, stage.name, final & {r.name for r in asked.reductions})
 
     def hopeless() -> bool:

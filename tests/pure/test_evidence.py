@@ -341,10 +341,18 @@ def test_span_counts_dimensions():
 
 def test_most_independent_rows_come_first():
     table = np.array([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
-    order = most_independent(table)
-    assert len(set(order)) == len(order) == 2
-    assert np.linalg.matrix_rank(table[order]) == 2
-    assert set(others(table, order, 2)) <= set(range(4)) - set(order)
+    for whole in (True, False):  # in parts, the rows that are farthest among those at hand are taken
+        independent = Independent(3)
+        for rows in [table] if whole else [table[:1], table[1:2], table[2:]]:
+            independent.add(rows)
+        order = independent.order
+        assert len(set(order)) == len(order) == 2
+        assert np.linalg.matrix_rank(table[order]) == 2
+        assert abs(independent.rest).max() < 1e-15
+        assert set(others(table, order, 2)) <= set(range(4)) - set(order)
+    independent.add(np.eye(3))
+    assert len(independent.order) == 3
+    assert independent.order[-1] == 6
 
 
 @pytest.mark.parametrize(("body", "growing"), [
