@@ -29,6 +29,7 @@ from redfuser.api.arguments import (
 from redfuser.api.lowered import Lowered, stand_in
 from redfuser.api.program import Array, Program, Stats
 from redfuser.api.report import Report, build_report
+from redfuser.api.staged import Staged, compiled
 from redfuser.api.tensors import is_tensor, tensor_array
 from redfuser.errors import ArgumentError, DTypeError, ShapeError, TraceError
 from redfuser.frontend import Spec
@@ -62,7 +63,7 @@ class Fused:
         variadic = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         self._plain = not variadic and all(p.kind is not p.KEYWORD_ONLY for p in parameters)
         self._unpacker = Unpacker(self._title, self._names, variadic)
-        self._programs: dict[Key, list[Program]] = {}
+        self._programs: dict[Key, list[Program | Staged]] = {}
         self._lock = threading.RLock()
         if "out" in self._signature.parameters:
             raise ArgumentError(
@@ -182,7 +183,7 @@ class Fused:
         found = [(n, static_key(v, self._where(n))) for n, v in static.items()]
         return (*found, structures.key()) if structures is not None and structures.kinds else tuple(found)
 
-    def _outs(self, program: Program, out: Any) -> dict[str, Array]:
+    def _outs(self, program: Program | Staged, out: Any) -> dict[str, Array]:
         if out is None:
             return {}
         if program.joins:
@@ -197,7 +198,7 @@ class Fused:
     def _program(
         self, key: Key, arrays: Mapping[str, Array], values: Mapping[str, Any], static: Mapping[str, Any],
         structures: Structures | None,
-    ) -> Program:
+    ) -> Program | Staged:
         """The program for these arguments; traced and derived when there is none yet."""
         known = self._programs.get(key, ())
         if len(known) == 1 and not known[0].guarded:
@@ -208,7 +209,7 @@ class Fused:
             for program in self._programs.get(key, ()):
                 if program.trace.mismatch(specs) is None:
                     return program
-            program = Program(self._trace(specs, static, structures), self.options, self.stats)
+            program = compiled(self._trace(specs, static, structures), self.options, self.stats)
             self._programs[key] = [*self._programs.get(key, ()), program]
             return program
 
@@ -239,7 +240,7 @@ class Fused:
             n: v if isinstance(v, Spec) else spec_of(given[n], is_weak(v), self._where(n)) for n, v in values.items()
         }
         if any(isinstance(n, str) for s in specs.values() for n in s.shape):
-            return Lowered(Program(self._trace(specs, static, structures), self.options, self.stats), specs, given)
+            return Lowered(compiled(self._trace(specs, static, structures), self.options, self.stats), specs, given)
         arrays = {n: given[n] if n in given else stand_in(s.shape, s.dtype) for n, s in specs.items()}
         own = tuple((arrays[n].dtype, s.weak, tuple(e == 1 for e in s.shape)) for n, s in specs.items())
         key = (*own, *self._further_key(static, structures))

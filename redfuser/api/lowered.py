@@ -10,6 +10,7 @@ import numpy as np
 
 from redfuser import pipeline
 from redfuser.api.program import Array, Built, Program
+from redfuser.api.staged import Staged
 from redfuser.codegen.nodes import Kernel
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.extract import Plan
@@ -41,9 +42,12 @@ def stand_in(shape: Iterable[int | str], dtype: str) -> Array:
 
 
 class Lowered:
-    """The levels of one compilation. `fusion`, `plan` and `tiles` hold one item per kernel, in running order."""
+    """The levels of one compilation. `fusion`, `plan` and `tiles` hold one item per kernel, in running order.
 
-    def __init__(self, program: Program, specs: Mapping[str, Spec], arrays: Mapping[str, Array]) -> None:
+    Where NumPy runs calls between kernels, `stages` holds the levels of what is before, between and after them.
+    """
+
+    def __init__(self, program: Program | Staged, specs: Mapping[str, Spec], arrays: Mapping[str, Array]) -> None:
         self.program = program
         self._specs = specs
         self._arrays = arrays
@@ -53,15 +57,44 @@ class Lowered:
         """The recorded NumPy calls."""
         return self.program.trace
 
+    @cached_property
+    def stages(self) -> Group[Lowered]:
+        """The levels of each stage: of the whole, where NumPy runs nothing."""
+        if isinstance(self.program, Program):
+            return Group((self,))
+        return Group(self._stage(part.program) for part in self.program.parts if part.program is not None)
+
+    def _stage(self, program: Program) -> Lowered:
+        """A stage of this program; what earlier ones compute has the lengths at hand, or nominal ones."""
+        given = {name: program.trace.nodes[i] for name, i in program.trace.arguments.items() if name not in self._specs}
+        specs = {name: Spec(n.shape, n.dtype) for name, n in given.items()}
+        arrays = {name: stand_in([self.labels[e] if isinstance(e, str) else e for e in n.shape], n.dtype)
+                  for name, n in given.items()}
+        return Lowered(program, {**self._specs, **specs}, {**self._arrays, **arrays})
+
+    @property
+    def single(self) -> Program:
+        """The program, where there is one.
+
+        Raises
+        ------
+        ValueError
+            when NumPy runs calls in between: there is a program for every stage.
+        """
+        if isinstance(self.program, Program):
+            return self.program
+        raise ValueError(f"{self.trace.name} has several terms, NumPy runs {self.program.calls[0]} between kernels; "
+                         "look at its .stages")
+
     @property
     def term(self) -> Term:
-        """The program in index notation."""
-        return self.program.term
+        """The program in index notation. Raises what `single` raises."""
+        return self.single.term
 
     @property
     def partition(self) -> Partition:
-        """The cascades of the program."""
-        return self.program.partition
+        """The cascades of the program. Raises what `single` raises."""
+        return self.single.partition
 
     @property
     def fusion(self) -> Group[FusedCascade]:
@@ -81,21 +114,22 @@ class Lowered:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Length of every axis; a symbolic size counts as DEFAULT_LENGTH."""
-        return self.program.sizes(self.program.tensors(self._shapes))
+        """Length of every axis; a symbolic size counts as DEFAULT_LENGTH. Raises what `single` raises."""
+        return self.single.sizes(self.single.tensors(self._shapes))
 
     @cached_property
     def labels(self) -> dict[str, int]:
-        """Length of every size label of the trace."""
-        return self.trace.size_values({n: a.shape for n, a in self._shapes.items()})
+        """Length of every size label of the trace; one that only a call tells counts as DEFAULT_LENGTH."""
+        known = self.trace.size_values({n: self._shapes[n].shape for n in self.trace.arguments})
+        return {s.label: s.value or DEFAULT_LENGTH for s in self.trace.sizes} | known
 
     @cached_property
     def built(self) -> Group[Built]:
         """Plans and kernels for the lengths and memory layouts given (compiled unless `target="interpret"`)."""
-        return Group(self._build())
+        return Group(b for stage in self.stages for b in stage._build())
 
     def _build(self) -> Iterable[Built]:
-        program, sizes = self.program, self.sizes
+        program, sizes = self.single, self.sizes
         values: dict[str, Any] = program.tensors(self._shapes)
         for piece in program.pieces:
             outs = [stand_in([sizes[base_axis(a)] for a in o.axes], o.dtype) for o in piece.outputs]

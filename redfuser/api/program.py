@@ -121,9 +121,27 @@ def contiguous_axis(array: Array, axes: tuple[str, ...]) -> str | None:
     return None
 
 
-def _drop_units(entries: Sequence[str | int]) -> tuple[Any, ...]:
+def drop_units(entries: Sequence[str | int]) -> tuple[Any, ...]:
     """The index that drops the dimensions of size 1 of a traced shape (always a view, also of rank 0)."""
     return (*(0 if e == 1 else slice(None) for e in entries), ...) if 1 in entries else ()
+
+
+def checked_outs(trace: Trace, names: Sequence[str], given: Sequence[Array]) -> dict[str, Array]:
+    """See `Program.check_outs`. `names`: of the outputs of the trace."""
+    found = {}
+    for i, (name, array, position) in enumerate(zip(names, given, trace.outputs, strict=True)):
+        where = "out" if len(given) == 1 else f"out[{i}]"
+        entries, dtype = trace.caller_shape(position), trace.nodes[position].dtype
+        if not isinstance(array, np.ndarray):
+            raise DTypeError(f"{where} is a {type(array).__name__}; pass a NumPy array")
+        if array.dtype != numpy_dtype(dtype):
+            raise DTypeError(f"{where} has dtype {array.dtype}, the result is {dtype}")
+        if array.ndim != len(entries):
+            raise ShapeError(f"{where} has {array.ndim} dimensions, the result has {len(entries)}")
+        if not array.flags.writeable:
+            raise ValueError(f"{where} is not writable; pass an array that owns its data")
+        found[name] = array[drop_units(entries) or ...]
+    return found
 
 
 class Program:
@@ -144,7 +162,7 @@ class Program:
         self._steps: dict[tuple[Any, ...], tuple[Step, ...]] = {}
         dtypes = {t.name: numpy_dtype(t.dtype) for t in self.term.tensors}
         self._inputs = tuple(
-            (n.param, _drop_units(traced.caller_shape(i)), dtypes[n.param], i if i in traced.shapes else None)
+            (n.param, drop_units(traced.caller_shape(i)), dtypes[n.param], i if i in traced.shapes else None)
             for i, n in enumerate(traced.nodes)
             if n.op == "input" and n.param in dtypes
         )
@@ -161,20 +179,7 @@ class Program:
         ShapeError, DTypeError, ValueError
             naming the array, for a wrong rank or dtype, or for one that is not writable.
         """
-        found = {}
-        for i, (o, array, position) in enumerate(zip(self.term.outs, given, self.trace.outputs, strict=True)):
-            where = "out" if len(given) == 1 else f"out[{i}]"
-            entries = self.trace.caller_shape(position)
-            if not isinstance(array, np.ndarray):
-                raise DTypeError(f"{where} is a {type(array).__name__}; pass a NumPy array")
-            if array.dtype != numpy_dtype(o.dtype):
-                raise DTypeError(f"{where} has dtype {array.dtype}, the result is {o.dtype}")
-            if array.ndim != len(entries):
-                raise ShapeError(f"{where} has {array.ndim} dimensions, the result has {len(entries)}")
-            if not array.flags.writeable:
-                raise ValueError(f"{where} is not writable; pass an array that owns its data")
-            found[o.name] = array[_drop_units(entries) or ...]
-        return found
+        return checked_outs(self.trace, self.output_names, given)
 
     def _piece(self, cascade: Cascade) -> Piece:
         derivation = pipeline.fusion_step(cascade, self.options)

@@ -308,26 +308,29 @@ class Report:
         )
 
 
-def traffic(program: Program, sizes: Mapping[str, int], labels: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of array traffic: every NumPy call reading and writing its arrays, against the kernels' passes."""
+def traffic(lowered: Lowered) -> dict[str, int]:
+    """Bytes of array traffic: every NumPy call reading and writing its arrays, against the kernels' passes and the
+    calls that NumPy runs there too."""
+    nodes, labels = lowered.trace.nodes, lowered.labels
 
     def node_bytes(i: int) -> int:
-        n = program.trace.nodes[i]
+        n = nodes[i]
         return math.prod(labels[e] if isinstance(e, str) else e for e in n.shape) * numpy_dtype(n.dtype).itemsize
 
     free = ("input", "const", "size", "view", "broadcast")
-    before = sum(
-        node_bytes(i) + sum(map(node_bytes, n.inputs)) for i, n in enumerate(program.trace.nodes) if n.op not in free
-    )
+    called = {i: node_bytes(i) + sum(map(node_bytes, n.inputs)) for i, n in enumerate(nodes) if n.op not in free}
+    after = sum(n for i, n in called.items() if nodes[i].op == "host")
+    return {"before": sum(called.values()), "after": after + sum(map(_kernel_bytes, lowered.stages))}
+
+
+def _kernel_bytes(stage: Lowered) -> int:
+    """Bytes that the kernels of a stage read and write."""
 
     def array_bytes(x: Tensor | Out) -> int:
-        return math.prod(sizes[base_axis(a)] for a in x.axes) * numpy_dtype(x.dtype).itemsize
+        return math.prod(stage.sizes[base_axis(a)] for a in x.axes) * numpy_dtype(x.dtype).itemsize
 
-    after = 0
-    for piece in program.pieces:
-        sweeps = max(1, len(piece.fused.passes))
-        after += sweeps * sum(map(array_bytes, piece.cascade.tensors)) + sum(map(array_bytes, piece.cascade.outs))
-    return {"before": before, "after": after}
+    return sum(max(1, len(piece.fused.passes)) * sum(map(array_bytes, piece.cascade.tensors))
+               + sum(map(array_bytes, piece.cascade.outs)) for piece in stage.program.pieces)
 
 
 def build_report(name: str, lowered: Lowered, device: str | None = None, frontier: bool = False) -> Report:
@@ -346,16 +349,20 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
         naming `device`, when there is no such device.
     """
     program = lowered.program
-    asked = Asked(program.options, pipeline.host() if device is None else Device.load(device), lowered.sizes)
-    reductions = [p for p in program.pieces if p.derivation is not None]
-    stored = frozenset(o.name for p in reductions for o in p.outputs)
-    cascades = [report_cascade(p.derivation, p.fused, p.dtype, asked, stored) for p in reductions
-                if p.derivation is not None]
-    elementwise = tuple(
-        ElementwiseReport(p.cascade.name, {o.name: str(o.expr) for o in p.outputs},
-                          tuple(t.name for t in p.cascade.tensors if t.name in stored))
-        for p in program.pieces if p.derivation is None
-    )
+    machine = pipeline.host() if device is None else Device.load(device)
+    cascades: list[CascadeReport] = []
+    elementwise: list[ElementwiseReport] = []
+    for stage in lowered.stages:
+        asked = Asked(program.options, machine, stage.sizes)
+        reductions = [(p, p.derivation) for p in stage.program.pieces if p.derivation is not None]
+        stored = frozenset(o.name for p, _ in reductions for o in p.outputs)
+        stored |= stage.trace.arguments.keys() - lowered.trace.arguments.keys()  # of earlier stages
+        cascades += [report_cascade(d, p.fused, p.dtype, asked, stored) for p, d in reductions]
+        elementwise += [
+            ElementwiseReport(p.cascade.name, {o.name: str(o.expr) for o in p.outputs},
+                              tuple(t.name for t in p.cascade.tensors if t.name in stored))
+            for p in stage.program.pieces if p.derivation is None
+        ]
     kernels = [
         KernelInfo(
             name=b.kernel.name,
@@ -367,9 +374,11 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
         )
         for b in lowered.built
     ]
-    joined = tuple(f"assembled in plain NumPy after the kernels, not fused: {j}" for j in program.joins)
-    return Report(name, tuple(cascades), traffic(program, lowered.sizes, lowered.labels), tuple(kernels), joined,
-                  with_frontier=frontier, elementwise=elementwise)
+    called = () if isinstance(program, Program) else program.calls
+    notes = (*(f"run by NumPy between the kernels, not fused: {c}" for c in called),
+             *(f"assembled in plain NumPy after the kernels, not fused: {j}" for j in program.joins))
+    return Report(name, tuple(cascades), traffic(lowered), tuple(kernels), notes, with_frontier=frontier,
+                  elementwise=tuple(elementwise))
 
 
 _HIDDEN = ("derivation", "asked", "prediction", "refusals")

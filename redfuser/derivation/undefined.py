@@ -94,19 +94,19 @@ def _dependencies_of(fused: FusedCascade, e: Expr) -> set[str]:
             continue
         seen.add(name)
         body = bodies.get(name, dependencies.get(name))
-        inner = [] if body is None else list(_always_read(body))
-        found |= {n for n in inner if n in dependencies and n not in final.get(name, ())}
+        inner = [] if body is None else [n for n in _always_read(body) if n not in final.get(name, ())]
+        found |= {n for n in inner if n in dependencies}
         todo += inner
     return found
 
 
 def _final_before(fused: FusedCascade) -> dict[str, set[str]]:
-    """Accumulator -> the dependencies that earlier passes have made final."""
+    """Accumulator or dependency -> the dependencies that passes before its own have made final."""
     number = {name: i for i, names in enumerate(fused.passes) for name in names}
     for d in fused.dependencies:
         number[d.name] = max((number.get(n, 0) for n in refs(d.expr)), default=0)
-    return {a.name: {d.name for d in fused.dependencies if number[d.name] < number.get(a.name, 0)}
-            for a in fused.accumulators}
+    names = (*(a.name for a in fused.accumulators), *(d.name for d in fused.dependencies))
+    return {name: {d.name for d in fused.dependencies if number[d.name] < number.get(name, 0)} for name in names}
 
 
 def _always_read(e: Expr) -> Iterator[str]:

@@ -206,6 +206,14 @@ class _Expander:
         param += "->" + "".join(names[x] for x in output)
         return self.add(replace(n, inputs=tuple(inputs), shape=self.flat(n.shape), param=param))
 
+    def _host(self, n: TraceNode) -> int:
+        """NumPy gets whole dimensions."""
+        shapes = (n.shape, *(self.source(n, i).shape for i in range(len(n.inputs))))
+        if any(len(self.labels(e)) > 1 for shape in shapes for e in shape):
+            raise TraceError(f"{self.old.name}: {n.param.call} of merged axes cannot be recorded; do it before the "
+                             "reshape, or split the function there")
+        return self.add(replace(n, inputs=tuple(self.position[i] for i in n.inputs)))
+
     def _reshape(self, n: TraceNode) -> int:
         """The same parts in the same order: dimensions of size 1 come and go."""
         source = self.flat(self.source(n).shape)
@@ -216,6 +224,6 @@ class _Expander:
 
 _RULES: dict[str, Callable[[_Expander, TraceNode], int]] = {
     "size": _Expander._size, "arange": _Expander._arange, "view": _Expander._view, "reduce": _Expander._reduce,
-    "parts": _Expander._parts, "einsum": _Expander._einsum, "reshape": _Expander._reshape,
+    "parts": _Expander._parts, "einsum": _Expander._einsum, "host": _Expander._host, "reshape": _Expander._reshape,
 }
 

@@ -14,6 +14,7 @@ Operations (`TraceNode.op`) and their `param`:
     einsum     subscripts with explicit output; repeated letters have equal sizes
     view       `View`: dimensions permuted, inserted, dropped at a position
     broadcast  none; to the shape of the node
+    host       `host.Result`: what NumPy itself computes from its inputs (gone when a trace is cut into stages)
     reshape    none; to the shape of the node, whose sizes have the parts of the input's (gone in a finished trace)
 """
 
@@ -37,7 +38,7 @@ Shape = tuple[str | int, ...]
 
 OPERATIONS = {
     "input": 0, "const": 0, "size": 0, "arange": 0, "ufunc": None, "where": 3, "cast": 1, "reduce": 1, "parts": None,
-    "einsum": None, "view": 1, "broadcast": 1, "reshape": 1,
+    "einsum": None, "host": None, "view": 1, "broadcast": 1, "reshape": 1,
 }
 """Operation -> number of inputs (None: several numbers are legal)."""
 

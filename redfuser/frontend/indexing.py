@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend.dims import Dim, show_shape
 from redfuser.frontend.labels import as_label_array, index_labels, is_label_array
+from redfuser.frontend.record import BOOL
 from redfuser.frontend.sections import section
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer
@@ -23,10 +25,12 @@ def index(a: Tracer, key: Any) -> Tracer:
     Raises
     ------
     TraceError
-        for slices that are not one of equal parts of an axis, for masks, and for several arrays of labels.
+        for masks beside other indices, and for several arrays of labels.
     ShapeError
         for too many indices and positions outside.
     """
+    if isinstance(key, (Tracer, np.ndarray)) and key.dtype == BOOL and 0 < key.ndim <= a.ndim:
+        return chosen_by_mask(a, key)
     keys = expand_ellipsis(a, tuple(map(as_label_array, key if isinstance(key, tuple) else (key,))))
     for axis, (at, k) in enumerate((i, k) for i, k in enumerate(keys) if k is not None):
         if isinstance(k, slice) and not is_full(a, axis, k) and one_element(k) is None:
@@ -56,6 +60,22 @@ def index(a: Tracer, key: Any) -> Tracer:
         return index_labels(found, arrays, place_of_arrays(keys))
     found.origin = None if key is None else (a, key)
     return found
+
+
+def chosen_by_mask(a: Tracer, mask: Any) -> Tracer:
+    """The elements that a mask chooses: NumPy takes them out, only then is it known how many there are."""
+    from redfuser.frontend.host import run_by_numpy
+
+    value = a.lift(mask)
+    for axis, (own, other) in enumerate(zip(a.value.shape, value.shape, strict=False)):
+        lengths = {d.find().value if isinstance(d, Dim) else d for d in (own, other)} - {None}
+        if len(lengths) < 2 and isinstance(own, Dim) and isinstance(other, Dim):
+            own.unify(other)
+        elif own != other:
+            shapes = f"{show_shape(value.shape)} for an array of shape {show_shape(a.value.shape)}"
+            raise ShapeError(located(f"a mask of shape {shapes}: they differ along axis {axis}"))
+    shown = "the elements that a mask chooses"
+    return run_by_numpy(shown, operator.getitem, (a, a.wrap(value)), {}, shown, selecting=True)  # type: ignore[no-any-return]
 
 
 def place_of_arrays(keys: list[Any]) -> int:

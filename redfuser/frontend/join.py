@@ -1,16 +1,15 @@
-"""np.stack, np.concatenate and their kin as the last step of a function: noted, and done in NumPy on its results."""
+"""np.stack, np.concatenate and their kin: NumPy does them, on the results where nothing else reads the joined array."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from redfuser.errors import ShapeError, TraceError
-from redfuser.frontend.remedies import missing
 from redfuser.frontend.source import SourceLine, located, user_line
 
 JOINING: tuple[Callable[..., Any], ...] = (np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack)
@@ -46,22 +45,17 @@ class Join:
             raise ShapeError(f"np.{self.function} of shapes {shapes}: {error}{at}") from None
 
 
-def _refused(name: str) -> Callable[..., NoReturn]:
-    def method(self: Joined, *_: Any, **__: Any) -> NoReturn:
-        self.refuse()
+def _of_array(name: str) -> Callable[..., Any]:
+    def method(self: Joined, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.array(), name)(*args, **kwargs)
 
     method.__name__ = name
     return method
 
 
 class Joined:
-    """What np.stack and the like give inside a traced function. It can be returned, and joined further.
-
-    Raises
-    ------
-    TraceError
-        from every other use, with the line and the remedy.
-    """
+    """What np.stack and the like give inside a traced function. Where it is only returned, or joined further, NumPy
+    joins the results after the kernels; any other use makes NumPy join its parts between kernels."""
 
     __array_priority__ = 2000.0
     __hash__ = None  # type: ignore[assignment]
@@ -72,27 +66,41 @@ class Joined:
         self.keywords = dict(keywords)
         self.source = user_line()
         self.example: np.ndarray[Any, Any] = example  # of the rank and dtype, every size 1
+        self.known: Any = None
 
-    def refuse(self) -> NoReturn:
-        """Raise what any use in a computation raises."""
-        raise TraceError(located(f"numpy.{self.function} cannot be recorded where its result is used further, only "
-                                 f"where it is returned; {missing(self.function)}"))
+    def array(self) -> Any:
+        """The recorded array: NumPy makes it."""
+        if self.known is None:
+            from redfuser.frontend.host import run_by_numpy
 
-    def __array_ufunc__(self, *_: Any, **__: Any) -> NoReturn:
-        self.refuse()
+            parts = tuple(x.array() if isinstance(x, Joined) else x for x in self.parts)
+            self.known = run_by_numpy(f"np.{self.function}", getattr(np, self.function), (parts,), self.keywords)
+        return self.known
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return getattr(ufunc, method)(*_arrays(inputs), **_arrays(kwargs))
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         if function in JOINING:
             return join_as(function)(*args, **kwargs)
-        self.refuse()
+        return function(*_arrays(args), **_arrays(kwargs))
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # protocols probe for these; their absence is an answer
             raise AttributeError(name)
-        self.refuse()
+        return getattr(self.array(), name)
 
     def __repr__(self) -> str:
         return f"Joined({self.function}, {len(self.parts)} arrays)"
+
+
+def _arrays(x: Any) -> Any:
+    """Arguments with the arrays of joined ones in their places."""
+    if isinstance(x, Joined):
+        return x.array()
+    if isinstance(x, (tuple, list)):
+        return type(x)(map(_arrays, x))
+    return {k: _arrays(v) for k, v in x.items()} if isinstance(x, dict) else x
 
 
 for _name in (
@@ -101,14 +109,14 @@ for _name in (
     *(f"__{op}__" for op in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert", "array", "bool",
                              "index", "int", "float", "len", "iter", "contains", "getitem", "setitem")),
 ):
-    setattr(Joined, _name, _refused(_name))
+    setattr(Joined, _name, _of_array(_name))
 
 
-def join_as(function: Callable[..., Any]) -> Callable[..., Joined]:
+def join_as(function: Callable[..., Any]) -> Callable[..., Any]:
     """The recording version of a function among `JOINING`."""
     name = function.__name__
 
-    def join(arrays: Any, *args: Any, **keywords: Any) -> Joined:
+    def join(arrays: Any, *args: Any, **keywords: Any) -> Any:
         from redfuser.frontend.tracer import Tracer, lift, recorder_of
 
         if args:  # np.stack and np.concatenate take the axis by position
@@ -116,7 +124,9 @@ def join_as(function: Callable[..., Any]) -> Callable[..., Joined]:
         if args or keywords.pop("out", None) is not None:
             raise TraceError(located(f"numpy.{name} with out= cannot be recorded; return its result instead"))
         if isinstance(arrays, (Tracer, Joined)):
-            raise TraceError(located(f"numpy.{name} of one traced array cannot be recorded; {missing(name)}"))
+            from redfuser.frontend.host import run_by_numpy
+
+            return run_by_numpy(f"np.{name}", function, (_arrays(arrays),), keywords)
         if keywords.get("axis") is not None:
             keywords["axis"] = operator.index(keywords["axis"])
         given = list(arrays)

@@ -373,9 +373,14 @@ def _broadcast(low: _Lowerer, n: TraceNode, index: Index) -> Expr:
     return low.operands(n, index)[0]
 
 
+def _host(low: _Lowerer, n: TraceNode, _: Index) -> Expr:
+    raise TraceError(f"{low.trace.name} is no single term, NumPy runs {n.param}: lower each of its stages "
+                     "(redfuser.frontend.stages)")
+
+
 _ELEMENT: dict[str, Callable[[_Lowerer, TraceNode, Index], Expr]] = {
     "input": _input, "const": _const, "size": _size, "arange": _arange, "ufunc": _ufunc, "where": _where, "cast": _cast,
-    "view": _view, "broadcast": _broadcast,
+    "view": _view, "broadcast": _broadcast, "host": _host,
 }
 
 

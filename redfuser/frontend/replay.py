@@ -26,7 +26,7 @@ class Replay:
     def __init__(self, trace: Trace, arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
         self.trace = trace
         self.arrays = {**trace.captured, **arrays}
-        self.sizes = sizes
+        self.sizes = dict(sizes)
         self._values: dict[int, Any] = {}
 
     def value(self, position: int) -> Any:
@@ -64,7 +64,17 @@ class Replay:
 
     def shape(self, n: TraceNode) -> tuple[int, ...]:
         """The concrete shape of a node."""
-        return tuple(e if isinstance(e, int) else self.sizes[e] for e in n.shape)
+        return tuple(e if isinstance(e, int) else self.length(e) for e in n.shape)
+
+    def length(self, label: str) -> int:
+        """The length of a size; some are told by what NumPy makes alone."""
+        if label not in self.sizes:
+            made = (i for i, n in enumerate(self.trace.nodes) if n.op == "host" and label in n.shape)
+            for i in made:
+                n = self.trace.nodes[i]
+                self.sizes |= {e: k for e, k in zip(n.shape, self.value(i).shape, strict=True) if isinstance(e, str)}
+                break
+        return self.sizes[label]
 
 
 def _input(r: Replay, n: TraceNode, _: list[Any]) -> Any:
@@ -77,7 +87,7 @@ def _const(_r: Replay, n: TraceNode, _: list[Any]) -> Any:
 
 
 def _size(r: Replay, n: TraceNode, _: list[Any]) -> Any:
-    return np.int64(r.sizes[n.param])
+    return np.int64(r.length(n.param))
 
 
 def _arange(r: Replay, n: TraceNode, _: list[Any]) -> Any:
@@ -120,6 +130,12 @@ def _einsum(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
     return np.einsum(n.param, *inputs)
 
 
+def _host(r: Replay, n: TraceNode, _: list[Any]) -> Any:
+    nodes = [r.trace.nodes[i] for i in n.inputs]
+    values = [r.value(i) if x.weak else r.output(i) for i, x in zip(n.inputs, nodes, strict=True)]
+    return n.param.of(n.param.call(values)).astype(computed_in(n.dtype), copy=False)
+
+
 def _view(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
     view: View = n.param
     array = np.asarray(inputs[0])
@@ -137,5 +153,5 @@ def _broadcast(r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
 
 _REPLAY: dict[str, Callable[[Replay, TraceNode, list[Any]], Any]] = {
     "input": _input, "const": _const, "size": _size, "arange": _arange, "ufunc": _ufunc, "where": _where, "cast": _cast,
-    "reduce": _reduce, "parts": _parts, "einsum": _einsum, "view": _view, "broadcast": _broadcast,
+    "reduce": _reduce, "parts": _parts, "einsum": _einsum, "host": _host, "view": _view, "broadcast": _broadcast,
 }

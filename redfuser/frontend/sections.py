@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import ShapeError, TraceError
-from redfuser.frontend.dims import show_shape
+from redfuser.frontend.dims import Dim
 from redfuser.frontend.record import Value
 from redfuser.frontend.remedies import shown_slice
 from redfuser.frontend.source import located
@@ -18,28 +18,29 @@ from redfuser.frontend.tracer import Tracer
 
 def section(a: Tracer, axis: int, k: slice) -> Tracer:
     """`a[..., k, ...]` for a slice that is one of equal parts of the axis, whose size becomes static: the axis is split
-    by a reshape. Positions (`np.arange`) can also be reversed.
-
-    Raises
-    ------
-    TraceError
-        for other slices.
+    by a reshape. Positions (`np.arange`) can also be reversed. NumPy makes other slices, as views of the whole.
     """
     dim, r = a.value.shape[axis], a.recorder
     if (k.start, k.stop, k.step) == (None, None, -1):
-        return a.wrap(_reversed(a, a.value, axis))
-    if k.step is None or (isinstance(k.step, int) and k.step == 1):
-        length = int(r.specialise(r.size(dim), f"the slice {shown_slice(k)}"))
-        start, stop, _ = slice(k.start, k.stop).indices(length)
+        found = _reversed(a, a.value, axis)
+        return _sliced(a, axis, k) if found is None else a.wrap(found)
+    known = dim.find().value if isinstance(dim, Dim) else dim
+    if known is not None and (k.step is None or (isinstance(k.step, int) and k.step == 1)):
+        start, stop, _ = slice(k.start, k.stop).indices(known)
         size = stop - start
-        if size == length:
-            return a
-        if size > 0 and length % size == 0 and start % size == 0:
-            return _part(a, axis, length, size, start // size)
-    raise TraceError(located(
-        f"the slice {shown_slice(k)} of an axis of {dim if isinstance(dim, int) else dim.find().value} cannot be "
-        "recorded, only slices that are one of equal parts (x[:n // 2]); choose elements with np.where, or pass the "
-        "slice as an argument"))
+        if size == known or (size > 0 and known % size == 0 and start % size == 0):
+            length = int(r.specialise(r.size(dim), f"the slice {shown_slice(k)}"))
+            return a if size == length else _part(a, axis, length, size, start // size)
+    return _sliced(a, axis, k)
+
+
+def _sliced(a: Tracer, axis: int, k: slice) -> Tracer:
+    """A slice that NumPy makes."""
+    from redfuser.frontend.host import run_by_numpy
+
+    key = (*(slice(None),) * axis, k)
+    shown = f"the slice [{', '.join([*[':'] * axis, shown_slice(k)])}]"
+    return run_by_numpy(shown, operator.getitem, (a, key), {}, shown)  # type: ignore[no-any-return]
 
 
 def _part(a: Tracer, axis: int, length: int, size: int, number: int) -> Tracer:
@@ -52,14 +53,8 @@ def _part(a: Tracer, axis: int, length: int, size: int, number: int) -> Tracer:
     return apart.view((*place[:axis], *(i + 1 for i in place[axis:])), ((axis, number),))  # type: ignore[no-any-return]
 
 
-def _reversed(a: Tracer, v: Value, axis: int) -> Value:
-    """A value that is computed from positions, in the opposite order along one of its dimensions.
-
-    Raises
-    ------
-    TraceError
-        for data, which are read forwards only.
-    """
+def _reversed(a: Tracer, v: Value, axis: int) -> Value | None:
+    """A value that is computed from positions, in the opposite order along one of its dimensions; None for data."""
     r = a.recorder
     if v.shape[axis] == 1:
         return v
@@ -68,11 +63,12 @@ def _reversed(a: Tracer, v: Value, axis: int) -> Value:
     if v.op in ("ufunc", "where", "cast"):
         behind = v.ndim - axis
         inputs = [x if behind > x.ndim else _reversed(a, x, x.ndim - behind) for x in v.inputs]
-        return r.add(v.op, inputs, v.shape, v.dtype, v.param)
+        whole = [x for x in inputs if x is not None]
+        return r.add(v.op, whole, v.shape, v.dtype, v.param) if len(whole) == len(inputs) else None
     if v.op == "view" and not v.param.fixed:
-        return r.view(_reversed(a, v.inputs[0], v.param.dims[axis]), v.param.dims)
-    raise TraceError(located(f"reversed axes (::-1) of data of shape {show_shape(a.value.shape)} cannot be recorded, "
-                             "only reversed positions (np.arange); pass x[::-1] as an argument"))
+        inner = _reversed(a, v.inputs[0], v.param.dims[axis])
+        return None if inner is None else r.view(inner, v.param.dims)
+    return None
 
 
 def split(ary: Tracer, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:

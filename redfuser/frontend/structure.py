@@ -29,6 +29,8 @@ def flatten(value: Any, is_leaf: Callable[[Any], bool]) -> tuple[list[Any], Any]
             return Leaf(len(leaves) - 1, path)
         if isinstance(x, (tuple, list)):
             return _same_kind(x, [go(item, (*path, str(i))) for i, item in enumerate(x)])
+        if isinstance(x, Joined) and x.known is not None:  # it may have been changed since
+            return go(x.known, path)
         if isinstance(x, (Joined, Join)):
             parts = tuple([go(item, (*path, str(i))) for i, item in enumerate(x.parts)])
             return Join(x.function, parts, x.keywords, x.source)

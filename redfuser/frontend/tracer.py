@@ -188,6 +188,10 @@ class Tracer:
 
         found = FUNCTIONS.get(function)
         if found is None:
+            from redfuser.frontend.host import HOST, run_by_numpy
+
+            if function in HOST:
+                return run_by_numpy(HOST[function], function, args, kwargs)
             name = f"{getattr(function, '__module__', 'numpy')}.{function.__name__}"
             raise TraceError(located(f"{name} cannot be recorded; {missing(function.__name__)}"))
         return found(*args, **kwargs)
@@ -319,14 +323,21 @@ class Tracer:
     def imag(self) -> Any:
         return np.zeros_like(self)
 
+    def sort(self, axis: int = -1, kind: Any = None) -> None:
+        self[...] = np.sort(self, axis, kind)
+
     def fill(self, value: Any) -> None:
         self[...] = value
 
     __copy__ = __deepcopy__ = copy
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # protocols probe for these; their absence is an answer
             raise AttributeError(name)
+        from redfuser.frontend.host import METHODS
+
+        if name in METHODS:
+            return functools.partial(getattr(np, name), self)
         if hasattr(np.ndarray, name):
             raise TraceError(located(f"the array attribute .{name} cannot be recorded; {missing(name)}"))
         raise TraceError(located(f"the array attribute .{name} does not exist in NumPy; {LISTED}"))
@@ -365,7 +376,7 @@ def lift(recorder: Recorder, operand: Any) -> Value:
     if isinstance(operand, (list, tuple)):
         return recorder.capture(np.asarray(operand))
     if isinstance(operand, Joined):
-        operand.refuse()
+        return operand.array().value  # type: ignore[no-any-return]
     kind = type(operand).__name__
     raise TraceError(located(f"a {kind} cannot be part of an array computation; use arrays and numbers"))
 

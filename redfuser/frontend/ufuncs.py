@@ -63,6 +63,15 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
     if out is not None or where is not True:
         return _into(recorder, ufunc, method, inputs, kwargs, out, where)
     dtype = kwargs.pop("dtype", None)
+    if method == "accumulate" or (method == "__call__" and ufunc.nout == 1 and dtype is None and not kwargs
+                                  and not _is_known(ufunc)):
+        from redfuser.frontend.host import run_by_numpy
+
+        name = called(ufunc)
+        if method == "__call__":
+            return run_by_numpy(name, ufunc, inputs, kwargs)
+        further = {} if dtype is None else {"dtype": dtype}
+        return run_by_numpy(f"{name}.accumulate", ufunc.accumulate, inputs, kwargs | further)
     if method != "__call__" or kwargs:
         shown = f".{method}" * (method != "__call__") + f" with keywords {sorted(kwargs)}" * bool(kwargs)
         raise TraceError(located(f"{called(ufunc)}{shown} cannot be recorded; use the plain call or a reduction, "
@@ -76,6 +85,11 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[A
     if ufunc in FORMULAS:
         return FORMULAS[ufunc](*(Tracer(recorder, v) for v in values))
     return Tracer(recorder, elementwise(recorder, ufunc, values))
+
+
+def _is_known(ufunc: np.ufunc) -> bool:
+    """Whether an elementwise operation is expressed by kernels."""
+    return ufunc in ELEMENTWISE or ufunc in BITWISE or ufunc in INTEGER or ufunc in FORMULAS
 
 
 def _into(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any],

@@ -180,3 +180,17 @@ def test_what_reads_an_undefined_result_by_way_of_another_is_undefined(monoid):
     for x, undefined in ((-np.inf, True), (0.0, False)):
         got = run_fused(fused, {"x": np.array([x, x]), "y": np.array([0.0, 1.0])})
         assert np.isnan(got["r"]) == undefined
+
+
+def test_what_reads_a_finished_infinity_is_what_it_makes_of_it():
+    """Scores divided by a maximum of an earlier pass: by an infinite one they are all 0, and their weights 1."""
+    c = Cascade("tempered", axis=N)
+    y = tensor("y", N)
+    z = y / (c.max("m", abs(X)) + 0.5)
+    top = c.max("p", z)
+    c.sum("r", np.exp(z - top))
+    c.sum("s", np.exp(z - top) * y)
+    fused = derive_cascade(c.build()).fused
+    assert len(fused.passes) == 2
+    got = run_fused(fused, {"x": np.array([np.inf, 1.0]), "y": np.array([2.0, 3.0])})
+    assert (got["r"], got["s"]) == (2.0, 5.0)

@@ -1,0 +1,91 @@
+"""A function of which NumPy itself runs some calls: kernels before, between and after them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from redfuser.api.program import Array, Piece, Program, Stats, checked_outs, drop_units
+from redfuser.errors import ShapeError, TraceError
+from redfuser.frontend import Trace
+from redfuser.frontend.stages import HostStep, Stage, stages
+from redfuser.frontend.structure import joins_of
+from redfuser.pipeline import Options
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stage, and the program of its kernels where it has any."""
+
+    stage: Stage
+    program: Program | None
+
+
+class Staged:
+    """Like `Program`, for a trace with calls that NumPy runs (`redfuser.frontend.host`)."""
+
+    def __init__(self, traced: Trace, options: Options, stats: Stats) -> None:
+        self.trace = traced
+        self.options = options
+        self.stats = stats
+        found = stages(traced)
+        if options.require == "one-pass":
+            calls = " and ".join(str(c) for s in found for c in s.calls)
+            raise TraceError(f"{traced.name}: NumPy runs {calls} between kernels, so that there is no single pass; "
+                             "leave out require='one-pass', or split the function there")
+        self.parts = tuple(Part(s, None if s.trace is None else Program(s.trace, options, stats)) for s in found)
+        self.output_names = traced.output_names()
+        self.joins = joins_of(traced.structure)
+        self.guarded = bool(traced.guards) or any(s.fixed for s in traced.sizes)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The cascades of all stages."""
+        return tuple(p for part in self.parts if part.program is not None for p in part.program.pieces)
+
+    @property
+    def calls(self) -> tuple[HostStep, ...]:
+        """What NumPy runs, in order."""
+        return tuple(c for part in self.parts for c in part.stage.calls)
+
+    def check_outs(self, given: Sequence[Array]) -> dict[str, Array]:
+        """See `Program.check_outs`."""
+        return checked_outs(self.trace, self.output_names, given)
+
+    def run(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> dict[str, Array]:
+        """See `Program.run`. Whatever a call of NumPy's raises is passed on."""
+        nodes = self.trace.nodes
+        values: dict[int, Any] = {i: arguments[n.param] if n.param in arguments else self.trace.captured[n.param]
+                                  for i, n in enumerate(nodes) if n.op == "input"}
+        for part in self.parts:
+            if part.program is not None:
+                given = {**arguments, **{name: values[i] for name, i in part.stage.reads.items()}}
+                values |= self._computed(part.program, part.stage, given)
+            for call in part.stage.calls:
+                values |= call.run([values[i].item() if nodes[i].weak else values[i] for i in call.operands])
+        found = {}
+        for name, i in zip(self.output_names, self.trace.outputs, strict=True):
+            array = np.asarray(values[i], dtype=nodes[i].dtype if nodes[i].op == "input" else None)
+            found[name] = array.copy() if nodes[i].op in ("input", "host") else array
+            if name in outs:
+                result = np.asarray(self.trace.for_caller(array, i))[drop_units(self.trace.caller_shape(i)) or ...]
+                if outs[name].shape != result.shape:
+                    raise ShapeError(f"out= array for {name} has shape {outs[name].shape}, the result has "
+                                     f"{result.shape}")
+                outs[name][...] = result
+        return found
+
+    def _computed(self, program: Program, stage: Stage, given: Mapping[str, Array]) -> dict[int, Array]:
+        """What the kernels of a stage give, by position in the whole trace."""
+        results = program.run(given, {})
+        at = zip(stage.gives, program.output_names, program.trace.outputs, strict=True)
+        return {i: np.asarray(program.trace.for_caller(np.asarray(results[name]), own)) for i, name, own in at}
+
+
+def compiled(traced: Trace, options: Options, stats: Stats) -> Program | Staged:
+    """The program of a trace."""
+    kind = Staged if any(n.op == "host" for n in traced.nodes) else Program
+    return kind(traced, options, stats)

@@ -1,0 +1,262 @@
+"""Operations that NumPy itself computes, between kernels: sorting, cumulative sums, matrix inverses, other libraries'
+ufuncs. No kernel expresses them; the function around them is fused all the same.
+
+Shape and dtype of a result are those that the function itself gives for small random arrays of two sets of lengths: a
+length of the result that is one of an operand's in both is that one, any other is a length of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from redfuser.errors import TraceError
+from redfuser.frontend.dims import Dim, show_shape
+from redfuser.frontend.record import Value
+from redfuser.frontend.remedies import missing
+from redfuser.frontend.source import located
+from redfuser.frontend.spec import SUPPORTED_DTYPES
+from redfuser.frontend.tracer import Tracer
+
+_NAMES = (
+    "sort", "argsort", "partition", "argpartition", "lexsort", "median", "nanmedian", "quantile", "nanquantile",
+    "percentile", "nanpercentile", "cumsum", "cumprod", "nancumsum", "nancumprod", "cumulative_sum", "cumulative_prod",
+    "diff", "ediff1d", "gradient", "trapezoid", "interp", "searchsorted", "digitize", "flip", "fliplr", "flipud",
+    "roll", "rot90", "convolve", "correlate", "histogram", "kron", "cross", "repeat", "tile", "pad", "unwrap", "tril",
+    "triu", "cov", "corrcoef", "polyval", "vander", "linalg.inv", "linalg.pinv", "linalg.det", "linalg.slogdet",
+    "linalg.solve", "linalg.lstsq", "linalg.cholesky", "linalg.qr", "linalg.svd", "linalg.svdvals", "linalg.eigh",
+    "linalg.eigvalsh", "linalg.matrix_power", "linalg.matrix_rank", "linalg.cond", "linalg.tensorsolve",
+    "linalg.tensorinv",
+)
+_SELECTING = ("unique", "nonzero", "flatnonzero", "argwhere", "extract", "compress", "union1d", "intersect1d",
+              "setdiff1d", "trim_zeros")
+
+
+def _functions(names: tuple[str, ...]) -> dict[Callable[..., Any], str]:
+    found = {}
+    for name in names:
+        owner: Any = np
+        for part in name.split("."):
+            owner = getattr(owner, part, None)
+        if owner is not None:  # NumPy 2.0 has fewer
+            found[owner] = f"np.{name}"
+    return found
+
+
+SELECTING = _functions(_SELECTING)
+"""Functions like those of `HOST` whose values tell the length of the result."""
+HOST = _functions(_NAMES) | SELECTING
+"""Functions that NumPy runs between kernels -> their names. Nothing but the result is changed."""
+METHODS = frozenset({"argsort", "argpartition", "cumsum", "cumprod", "repeat", "searchsorted"})
+"""Array methods that are such functions of the array."""
+
+_LENGTHS = (13, 17, 19, 23, 29, 31, 37), (14, 22, 26, 34, 38, 46, 58)
+"""Lengths of the two trials."""
+FEW_ELEMENTS, MOST_ELEMENTS = 2**14, 2**20
+"""Elements of the largest operand up to which the lengths of the call are tried too: first, and as a last resort."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Stands for the array number `position` among the arguments of a call."""
+
+    position: int
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of a function that NumPy runs; results with several arrays have several nodes of one call.
+
+    arguments, keywords  as the user gave them, with `Operand`s for recorded arrays
+    text                 how to show it; "" for a call with its arguments
+    """
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    text: str = ""
+
+    def __call__(self, operands: Sequence[Any]) -> Any:
+        """The result for these operands."""
+        arguments, keywords = _filled((self.arguments, self.keywords), operands)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of empty or NaN rows: kernels do not warn either
+            return self.function(*arguments, **keywords)
+
+    def __str__(self) -> str:
+        if self.text:
+            return self.text
+        shown = [*map(_shown, self.arguments), *(f"{k}={_shown(v)}" for k, v in self.keywords.items())]
+        return f"{self.name}({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a node holds: the array that a call gives, or number `part` of several."""
+
+    call: Call
+    part: int | None = None
+
+    def of(self, found: Any) -> np.ndarray[Any, Any]:
+        """The array among what the call gave."""
+        return np.asarray(found if self.part is None else found[self.part])
+
+    def __str__(self) -> str:
+        return str(self.call) + ("" if self.part is None else f"[{self.part}]")
+
+
+def run_by_numpy(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any],
+                 text: str = "", selecting: bool = False) -> Any:
+    """Record a call that NumPy will run on the values of the arrays among its arguments.
+
+    `text`: how to show it; `selecting`: values tell the length of the result.
+
+    Raises
+    ------
+    TraceError
+        when the function fails on arrays of such shapes and dtypes, or gives something that is no array of a dtype
+        that kernels know.
+    """
+    operands: list[Tracer] = []
+
+    def template(x: Any) -> Any:
+        if isinstance(x, Tracer):
+            if x.is_size:
+                return int(x)
+            operands.append(x)
+            return Operand(len(operands) - 1)
+        if isinstance(x, (tuple, list)):
+            return type(x)(*map(template, x)) if hasattr(x, "_fields") else type(x)(map(template, x))
+        if isinstance(x, slice):
+            return slice(*map(template, (x.start, x.stop, x.step)))
+        return x
+
+    call = Call(name, function, tuple(map(template, args)), {k: template(v) for k, v in kwargs.items()}, text)
+    trials = _trials(call, [x.value for x in operands])
+    if selecting or function in SELECTING:
+        trials = [replace(t, known={}) for t in trials[:1]]
+    found = trials[0].found
+    if isinstance(found, tuple):
+        results = [_record(call, operands, trials, i) for i in range(len(found))]
+        return type(found)(*results) if hasattr(found, "_fields") else tuple(results)
+    return _record(call, operands, trials, None)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What a call gave for small arrays, and the size that each length stood for."""
+
+    given: Sequence[Any]
+    found: Any
+    known: Mapping[int, Dim]
+
+
+def _record(call: Call, operands: Sequence[Tracer], trials: Sequence[_Trial], part: int | None) -> Tracer:
+    """The node of one array of the result."""
+    result = Result(call, part)
+    arrays = [result.of(t.found) for t in trials]
+    dtype = arrays[0].dtype
+    if dtype.name not in SUPPORTED_DTYPES or any((a.dtype, a.ndim) != (dtype, arrays[0].ndim) for a in arrays):
+        raise TraceError(located(f"{call.name} gives {dtype} arrays, which cannot be recorded; {missing(call.name)}"))
+    shape: list[Dim | int] = []
+    for lengths in zip(*(a.shape for a in arrays), strict=True):
+        sizes = [t.known.get(n) for n, t in zip(lengths, trials, strict=True)]
+        fixed = lengths[0] if len(set(lengths)) == 1 and len(lengths) > 1 else None
+        if sizes[0] is not None and all(s is sizes[0] for s in sizes):
+            shape.append(sizes[0])
+        else:
+            shape.append(1 if fixed == 1 else Dim(value=fixed))
+    first = operands[0]
+    value = first.recorder.add("host", [x.value for x in operands], tuple(shape), dtype, result)
+    views = [x for x, given in zip(operands, trials[0].given, strict=True) if np.shares_memory(arrays[0], given)]
+    return views[0].sharing(value) if views else first.wrap(value)
+
+
+def _trials(call: Call, operands: Sequence[Value]) -> list[_Trial]:
+    """What the call gives for random arrays: of the lengths at hand if they are small, and of two sets of other ones.
+
+    Raises
+    ------
+    TraceError
+        with what NumPy says, when it fails.
+    """
+    sizes = list(dict.fromkeys(d.find() for v in operands for d in v.shape if isinstance(d, Dim)))
+    dims = list(dict.fromkeys(a for d in sizes for a in d.atoms()))
+    sets = [dict(zip(dims, lengths, strict=False)) for lengths in _LENGTHS if len(lengths) >= len(dims)]
+    actual = {d: d.value for d in dims if d.value is not None}
+    most = max((math.prod(d.value or 1 for d in v.shape if isinstance(d, Dim)) for v in operands), default=0)
+    if len(actual) == len(dims) and most <= FEW_ELEMENTS:
+        sets.insert(0, actual)
+    found, problem = _run(call, operands, sizes, sets)
+    if not found and len(actual) == len(dims) and FEW_ELEMENTS < most <= MOST_ELEMENTS:
+        found, problem = _run(call, operands, sizes, [actual])
+    if not found:
+        shapes = " and ".join(show_shape(v.shape) for v in operands)
+        raise TraceError(located(f"{call.name} fails on arrays like these (shapes {shapes}): {problem}")) from problem
+    return found
+
+
+def _run(call: Call, operands: Sequence[Value], sizes: Sequence[Dim],
+         sets: Sequence[Mapping[Dim, int]]) -> tuple[list[_Trial], Exception | None]:
+    """The trials that succeed, and the last failure."""
+    found: list[_Trial] = []
+    problem: Exception | None = None
+    for lengths in sets:
+        own = [_length(d, lengths) for d in sizes]
+        given = [_sample(v, lengths) for v in operands]
+        try:
+            result = call(given)
+        except Exception as error:  # whatever NumPy says of these arguments
+            problem = error
+            continue
+        found.append(_Trial(given, result, {n: d for n, d in zip(own, sizes, strict=True) if own.count(n) == 1}))
+    return found, problem
+
+
+def _length(d: Dim | int, lengths: Mapping[Dim, int]) -> int:
+    return math.prod(lengths[a] for a in d.atoms()) if isinstance(d, Dim) else d
+
+
+def _sample(v: Value, lengths: Mapping[Dim, int]) -> Any:
+    """A random array of the shape and dtype of a value: matrices are symmetric and well conditioned, like those that
+    can be inverted."""
+    shape = [_length(d, lengths) for d in v.shape]
+    rng = np.random.default_rng(len(shape))
+    if v.dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    if v.dtype.kind in "iu":
+        return (np.asarray(rng.random(shape)) * 3).astype(v.dtype)
+    values = np.asarray(rng.random(shape))
+    if len(shape) >= 2 and shape[-1] == shape[-2]:
+        values = (values + values.swapaxes(-1, -2)) / (4 * shape[-1]) + np.eye(shape[-1])
+    return values.item() if v.weak else values.astype(v.dtype)
+
+
+def _filled(x: Any, operands: Sequence[Any]) -> Any:
+    """A template with operands in their places."""
+    if isinstance(x, Operand):
+        return operands[x.position]
+    if isinstance(x, (tuple, list)):
+        items = [_filled(item, operands) for item in x]
+        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+    if isinstance(x, slice):
+        return slice(*(_filled(item, operands) for item in (x.start, x.stop, x.step)))
+    if isinstance(x, Mapping):
+        return {key: _filled(item, operands) for key, item in x.items()}
+    return x
+
+
+def _shown(x: Any) -> str:
+    if isinstance(x, Operand):
+        return "..."
+    if isinstance(x, (tuple, list)):
+        return f"({', '.join(map(_shown, x))})"
+    return f"<array {x.shape}>" if isinstance(x, np.ndarray) else repr(x)
+
+
