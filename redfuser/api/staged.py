@@ -69,7 +69,8 @@ class Staged:
         found = {}
         for name, i in zip(self.output_names, self.trace.outputs, strict=True):
             array = np.asarray(values[i], dtype=nodes[i].dtype if nodes[i].op == "input" else None)
-            found[name] = array.copy() if nodes[i].op in ("input", "host") else array
+            # NumPy's view of an argument is no array of its own
+            found[name] = array.copy() if nodes[i].op == "input" or not array.flags.owndata else array
             if name in outs:
                 result = np.asarray(self.trace.for_caller(array, i))[drop_units(self.trace.caller_shape(i)) or ...]
                 if outs[name].shape != result.shape:

@@ -8,7 +8,6 @@ length of the result that is one of an operand's in both is that one, any other 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,9 +25,9 @@ from redfuser.frontend.tracer import Tracer
 _NAMES = (
     "sort", "argsort", "partition", "argpartition", "lexsort", "median", "nanmedian", "quantile", "nanquantile",
     "percentile", "nanpercentile", "cumsum", "cumprod", "nancumsum", "nancumprod", "cumulative_sum", "cumulative_prod",
-    "diff", "ediff1d", "gradient", "trapezoid", "interp", "searchsorted", "digitize", "flip", "fliplr", "flipud",
-    "roll", "rot90", "convolve", "correlate", "histogram", "kron", "cross", "repeat", "tile", "pad", "unwrap", "tril",
-    "triu", "cov", "corrcoef", "polyval", "vander", "linalg.inv", "linalg.pinv", "linalg.det", "linalg.slogdet",
+    "diff", "ediff1d", "gradient", "trapezoid", "interp", "searchsorted", "digitize", "fliplr", "flipud",
+    "roll", "rot90", "convolve", "correlate", "histogram", "kron", "cross", "repeat", "tile", "pad", "unwrap",
+    "vander", "linalg.inv", "linalg.pinv", "linalg.det", "linalg.slogdet",
     "linalg.solve", "linalg.lstsq", "linalg.cholesky", "linalg.qr", "linalg.svd", "linalg.svdvals", "linalg.eigh",
     "linalg.eigvalsh", "linalg.matrix_power", "linalg.matrix_rank", "linalg.cond", "linalg.tensorsolve",
     "linalg.tensorinv",
@@ -85,8 +84,7 @@ class Call:
     def __call__(self, operands: Sequence[Any]) -> Any:
         """The result for these operands."""
         arguments, keywords = _filled((self.arguments, self.keywords), operands)
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of empty or NaN rows: kernels do not warn either
+        with np.errstate(all="ignore"):  # kernels do not warn either
             return self.function(*arguments, **keywords)
 
     def __str__(self) -> str:
@@ -120,15 +118,15 @@ def run_by_numpy(name: str, function: Callable[..., Any], args: Sequence[Any], k
     Raises
     ------
     TraceError
-        when the function fails on arrays of such shapes and dtypes, or gives something that is no array of a dtype
-        that kernels know.
+        when the function fails on arrays of such shapes and dtypes, changes one of them, or gives something that is
+        no array of a dtype that kernels know.
     """
     operands: list[Tracer] = []
 
     def template(x: Any) -> Any:
         if isinstance(x, Tracer):
             if x.is_size:
-                return int(x)
+                return x.recorder.specialise(x.value, name)
             operands.append(x)
             return Operand(len(operands) - 1)
         if isinstance(x, (tuple, list)):
@@ -174,6 +172,7 @@ def _record(call: Call, operands: Sequence[Tracer], trials: Sequence[_Trial], pa
             shape.append(1 if fixed == 1 else Dim(value=fixed))
     first = operands[0]
     value = first.recorder.add("host", [x.value for x in operands], tuple(shape), dtype, result)
+    first.recorder.made += [(d, value) for d in shape if isinstance(d, Dim)]
     views = [x for x, given in zip(operands, trials[0].given, strict=True) if np.shares_memory(arrays[0], given)]
     return views[0].sharing(value) if views else first.wrap(value)
 
@@ -210,11 +209,15 @@ def _run(call: Call, operands: Sequence[Value], sizes: Sequence[Dim],
     for lengths in sets:
         own = [_length(d, lengths) for d in sizes]
         given = [_sample(v, lengths) for v in operands]
+        before = [np.copy(x) for x in given]
         try:
             result = call(given)
         except Exception as error:  # whatever NumPy says of these arguments
             problem = error
             continue
+        if not all(map(np.array_equal, before, given)):
+            raise TraceError(located(f"{call.name} changes its argument in place, which cannot be recorded; leave out "
+                                     "out= and the like, and assign the result to a name"))
         found.append(_Trial(given, result, {n: d for n, d in zip(own, sizes, strict=True) if own.count(n) == 1}))
     return found, problem
 

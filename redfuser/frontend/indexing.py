@@ -32,6 +32,7 @@ def index(a: Tracer, key: Any) -> Tracer:
     if isinstance(key, (Tracer, np.ndarray)) and key.dtype == BOOL and 0 < key.ndim <= a.ndim:
         return chosen_by_mask(a, key)
     keys = expand_ellipsis(a, tuple(map(as_label_array, key if isinstance(key, tuple) else (key,))))
+    a, keys = from_the_end(a, keys)
     for axis, (at, k) in enumerate((i, k) for i, k in enumerate(keys) if k is not None):
         if isinstance(k, slice) and not is_full(a, axis, k) and one_element(k) is None:
             a, keys[at], key = section(a, axis, k), slice(None), None
@@ -60,6 +61,20 @@ def index(a: Tracer, key: Any) -> Tracer:
         return index_labels(found, arrays, place_of_arrays(keys))
     found.origin = None if key is None else (a, key)
     return found
+
+
+def from_the_end(a: Tracer, keys: list[Any]) -> tuple[Tracer, list[Any]]:
+    """Negative positions along dimensions whose length only a call tells: NumPy takes the element, a slice of one."""
+    from redfuser.frontend.host import run_by_numpy
+
+    for axis, (at, k) in enumerate((i, k) for i, k in enumerate(keys) if k is not None):
+        dim = a.value.shape[axis]
+        unknown = isinstance(dim, Dim) and dim.find().value is None and a.recorder.is_made(dim)
+        if isinstance(k, int) and k < 0 and unknown:
+            key = (*(slice(None),) * axis, slice(k, k + 1 or None))
+            shown = f"the element {k} of axis {axis}"
+            a, keys = run_by_numpy(shown, operator.getitem, (a, key), {}, shown), [*keys[:at], 0, *keys[at + 1 :]]
+    return a, keys
 
 
 def chosen_by_mask(a: Tracer, mask: Any) -> Tracer:

@@ -48,7 +48,8 @@ class Value:
 @dataclass(eq=False)
 class Recorder:
     """State of one trace. `values` are in execution order; `branches` are the questions about sizes that were asked;
-    `assumptions` are the conditions that the caller guarantees; `checks` are labels, and the length of their axis."""
+    `assumptions` are the conditions that the caller guarantees; `checks` are labels, and the length of their axis;
+    `made` are sizes that only the result of a call tells."""
 
     values: list[Value] = field(default_factory=list)
     captured: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class Recorder:
     scope_guards: dict[tuple[int, str], ScopeGuard] = field(default_factory=dict)
     assumptions: list[Value] = field(default_factory=list)
     checks: list[tuple[Value, Value]] = field(default_factory=list)
+    made: list[tuple[Dim, Value]] = field(default_factory=list)
     array_names: dict[int, str] = field(default_factory=dict)
     named_sizes: dict[str, Dim] = field(default_factory=dict)
     _ranks: dict[int, Dim] = field(default_factory=dict)
@@ -261,6 +263,10 @@ class Recorder:
 
     # ---- questions about sizes
 
+    def is_made(self, dim: Dim) -> bool:
+        """Whether only the result of a call tells a size."""
+        return any(d.find() is dim.find() for d, _ in self.made)
+
     def concrete(self, v: Value, need: str) -> Number:
         """The value of an expression over sizes while tracing.
 
@@ -273,6 +279,9 @@ class Recorder:
             return v.param  # type: ignore[no-any-return]
         if v.op == "size":
             dim: Dim = v.param.find()
+            if dim.value is None and self.is_made(dim):
+                raise TraceError(located(f"{need} needs a length that is known only when the function runs: NumPy "
+                                         "makes that array, and its values tell; split the function there"))
             if dim.value is None:
                 raise TraceError(located(f"{need} needs the concrete size of axis {dim}, which is symbolic; "
                                          f"give an int instead of {str(dim)!r} in the spec, or avoid it"))

@@ -86,9 +86,27 @@ def stages(trace: Trace) -> tuple[Stage, ...]:
 
 def _levels(trace: Trace) -> list[int]:
     """Stage of every node; a result of NumPy's is there at the end of the stage before."""
+    makers = _makers(trace)
     found: list[int] = []
-    for n in trace.nodes:
-        found.append(max((found[i] for i in n.inputs), default=0) + (n.op == "host"))
+    for i, n in enumerate(trace.nodes):
+        read = (*n.inputs, *(makers[x] for x in _labels(n) if makers.get(x, i) != i))
+        found.append(max((found[j] for j in read), default=0) + (n.op == "host"))
+    return found
+
+
+def _labels(n: TraceNode) -> list[str]:
+    """The sizes that a node mentions."""
+    return [e for e in n.shape if isinstance(e, str)] + ([n.param] if n.op == "size" else [])
+
+
+def _makers(trace: Trace) -> dict[str, int]:
+    """Sizes that no input has -> the first result of NumPy's that tells them."""
+    known = {x for n in trace.nodes if n.op == "input" for x in _labels(n)}
+    found: dict[str, int] = {}
+    for i, n in enumerate(trace.nodes):
+        for x in _labels(n) if n.op == "host" else ():
+            if x not in known:
+                found.setdefault(x, i)
     return found
 
 
@@ -141,6 +159,8 @@ class _Cut:
         self.reads: dict[str, int] = {}
         self.names = set(whole.inputs())
         read = _closure(whole, gives, there, inside=False) - (own := _closure(whole, gives, there))
+        makers = _makers(whole)
+        read |= {makers[x] for i in own for x in _labels(whole.nodes[i]) if x in makers}
         for i in sorted({*whole.arguments.values(), *read, *own}):
             n = whole.nodes[i]
             self.position[i] = len(self.nodes)

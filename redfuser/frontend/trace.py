@@ -117,7 +117,7 @@ def _freeze(recorder: Recorder, arguments: Mapping[str, Value], result: Any, tit
     if not outputs:
         raise TraceError(f"{title} returns {result!r}, which holds no array; return the arrays to compute")
     needed = _reachable([*outputs, *arguments.values(), *(v for v, _ in recorder.branches), *recorder.assumptions,
-                         *(v for pair in recorder.checks for v in pair)])
+                         *(v for pair in recorder.checks for v in pair)], _made_sizes(recorder))
     kept = [v for v in recorder.values if id(v) in needed]
     position = {id(v): i for i, v in enumerate(kept)}
     labels = _label_sizes(kept)
@@ -137,8 +137,23 @@ def _is_text_like(x: Any) -> bool:
     return isinstance(x, (np.ndarray, np.generic)) and not is_number(x.dtype)
 
 
-def _reachable(roots: Iterable[Value]) -> set[int]:
-    """ids of the values that `roots` are computed from."""
+def _made_sizes(recorder: Recorder) -> dict[Dim, Value]:
+    """Sizes that no input has -> the first result of a call that tells them."""
+    known = {d.find() for v in recorder.values if v.op == "input" for d in _dims(v)}
+    found: dict[Dim, Value] = {}
+    for d, v in recorder.made:
+        if d.find() not in known:
+            found.setdefault(d.find(), v)
+    return found
+
+
+def _dims(v: Value) -> list[Dim]:
+    """The sizes that a value mentions."""
+    return [d for d in ((*v.shape, v.param) if v.op == "size" else v.shape) if isinstance(d, Dim)]
+
+
+def _reachable(roots: Iterable[Value], made: Mapping[Dim, Value]) -> set[int]:
+    """ids of the values that `roots` are computed from, and of those that tell the sizes that they mention (`made`)."""
     found: set[int] = set()
     todo = list(roots)
     while todo:
@@ -146,6 +161,7 @@ def _reachable(roots: Iterable[Value]) -> set[int]:
         if id(v) not in found:
             found.add(id(v))
             todo += v.inputs
+            todo += [made[d.find()] for d in _dims(v) if d.find() in made]
     return found
 
 
@@ -153,10 +169,8 @@ def _label_sizes(values: Iterable[Value]) -> dict[Dim, str]:
     """A label for each size: the user's name, or s0, s1, ... in order of appearance."""
     dims: dict[Dim, None] = {}
     for v in values:
-        mentioned = (*v.shape, v.param) if v.op == "size" else v.shape
-        for d in mentioned:
-            if isinstance(d, Dim):
-                dims.update(dict.fromkeys((d.find(), *d.atoms())))
+        for d in _dims(v):
+            dims.update(dict.fromkeys((d.find(), *d.atoms())))
     taken = {d.name for d in dims}
     fresh = (f"s{i}" for i in range(len(dims) + len(taken)) if f"s{i}" not in taken)
     return {d: d.name or next(fresh) for d in dims}

@@ -88,6 +88,10 @@ CALLS = [
     (lambda x: np.gradient(x, axis=1).std(axis=1), X),
     (lambda x: np.convolve(x[0], np.ones(5) / 5, mode="valid").max(), X), (lambda x: np.nextafter(x, 9).max(), X),
     (lambda x: np.add.accumulate(x, axis=1)[:, -1] - x.sum(axis=1), X), (lambda x: np.roll(x, 3, axis=1)[0] @ x[1], X),
+    (lambda x: np.zeros(x[x > 0].shape).sum() + np.diff(x, axis=1).shape[1] * x.max(), X),
+    (lambda x: np.diff(x, axis=1).shape[1] + x.mean(), X), (lambda x: np.arange(len(x[x > 0])) + 0.5, X[0]),
+    (lambda x: np.diff(x, axis=1)[:, -1] - np.cumsum(x)[-1] + np.cumsum(x, axis=1)[:, -2], X),
+    (lambda x: x[np.argsort(x[:, 0])].cumsum(axis=0), X), (lambda x: np.lexsort((x[0], x[1])), X),
     (lambda x: {"a": np.sort(x.std(axis=1)), "b": [x.var(axis=1)]}, X), (lambda x: np.sort(x, axis=None)[:2], X),
 ]
 
@@ -284,6 +288,32 @@ def test_what_cannot_be_run_by_numpy_either():
         rf.testing.check_fusion(lambda x: np.sort(x).max(), X)
     with pytest.raises(ShapeError, match="a mask of shape"):
         rf.fuse(lambda x, m: x[m].sum())(X, np.ones(5, bool))
+
+
+def test_what_is_asked_of_lengths_that_only_a_call_tells():
+    def branch(x):
+        y = x[x > 0]
+        return y.max() if len(y) > 2 else y.min()
+
+    with pytest.raises(TraceError, match="needs a length that is known only when the function runs.*split the function"):
+        rf.fuse(branch)(X)
+
+
+def test_a_call_that_changes_an_array_is_refused():
+    with pytest.raises(TraceError, match=r"np\.cumsum changes its argument in place.*leave out out="):
+        rf.fuse(lambda x: np.cumsum(x, axis=1, out=np.zeros_like(x)))(X)
+    kept = X.copy()
+    with pytest.raises(TraceError, match=r"np\.median changes its argument in place"):
+        rf.fuse(lambda x: np.median(x, overwrite_input=True) + x.sum())(X)
+    np.testing.assert_array_equal(X, kept)
+
+    def scaled(x):
+        y = x - x.mean()
+        y[y < 0] *= 0.1
+        return y
+
+    with pytest.raises(TraceError, match=r"elements of a mask.*np\.where\(mask, new, old\)"):
+        rf.fuse(scaled)(X)
 
 
 def test_what_a_call_raises_is_passed_on():

@@ -12,6 +12,7 @@ import pytest
 
 from redfuser.frontend.formulas import FORMULAS
 from redfuser.frontend.functions import FUNCTIONS
+from redfuser.frontend.host import HOST
 from redfuser.frontend.standin import NUMPY_FUNCTIONS
 from redfuser.frontend.ufuncs import ELEMENTWISE
 
@@ -59,6 +60,13 @@ def test_the_page_of_functions_lists_what_is_recorded() -> None:
     assert FUNCTIONS.keys() - table == helpers | likes | joins
     created = {name for name in listed["creation"] if "." not in name and not name.endswith("_like")}
     assert created | {"asarray", "array"} == NUMPY_FUNCTIONS.keys() - {"asanyarray", "ascontiguousarray"}
+
+
+def test_the_page_of_functions_lists_what_numpy_runs() -> None:
+    text = (ROOT / "docs" / "functions.md").read_text().partition("## What NumPy runs")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"`([a-z0-9_.]+)`", "".join(re.findall(r"^\| .*$", text, re.MULTILINE))))
+    assert {name.removeprefix("np.") for name in HOST.values()} == {
+        name for name in listed if not name.startswith(("np.", "scipy."))}
 
 
 def test_the_commands_of_the_readme_are_the_documented_ones() -> None:

@@ -57,13 +57,11 @@ def subtracts(x, m=2.0):
         (lambda x: max(x.max(), 0), TraceError, r"write np\.maximum\(x\.max\(\), 0\)"),
         (repeated, TraceError, "keep the loop outside and fuse its body"),
         (subtracts, TraceError, "write x = x - m instead of x -= m"),
-        (lambda x: x[:, 1:], TraceError, "the slice 1: of"),
-        (lambda x: x[:, 1:4:2], TraceError, "the slice 1:4:2 of"),
-        (lambda x: np.sort(x), TraceError, r"numpy\.sort .* fuse the parts before and after it, and call it between"),
-        (lambda x: np.linalg.svd(x), TraceError, r"numpy\.linalg\.svd .* split the function there"),
-        (lambda x: np.stack([x, x]).sum(0), TraceError, "return a tuple"),
-        (lambda x: np.nanmedian(x), TraceError, "nanmedian cannot be recorded; split the function there"),
-        (lambda x: np.spacing(x), TraceError, r"docs/functions\.md"),
+        (lambda x: np.fft.fftshift(x), TraceError, r"numpy\.fft\.fftshift .* fuse the parts before and after it"),
+        (lambda x: np.linalg.eig(x), TraceError, r"numpy\.linalg\.eig .* split the function there"),
+        (lambda x: np.block([x, x]).sum(0), TraceError, "return a tuple"),
+        (lambda x: np.piecewise(x, [x > 0], [1]), TraceError, "piecewise cannot be recorded; split the function there"),
+        (lambda x: np.frexp(x), TraceError, r"docs/functions\.md"),
         (lambda x: np.array([x.sum(), x.max()]), TraceError, r"return \(a, b\)"),
         (lambda x: x.view(np.int32), TraceError, r"\.astype"),
         (lambda x: x * float(f"{x.max():.3f}"), TraceError, "format the result"),
@@ -77,11 +75,10 @@ def subtracts(x, m=2.0):
         (branch_on_data, TraceError, r"np\.where.*\n.*if x\.sum\(\) > 0"),
         (lambda x: float(x), TraceError, r"float\(\) needs one number"),
         (lambda x: int(x[0, 0]), TraceError, r"int\(\) of real numbers .* np\.trunc"),
-        (lambda x: np.cumsum(x), TraceError, "cumsum cannot be recorded"),
-        (lambda x: np.spacing(x), TraceError, r"np\.spacing cannot be recorded"),
-        (lambda x: x.argsort(), TraceError, "argsort"),
-        (lambda x: x[x > 0], TraceError, "mask"),
-        (lambda x: x[:, 1:], TraceError, "slice"),
+        (lambda x: np.linalg.inv(x), TraceError, r"np\.linalg\.inv fails on arrays like these \(shapes \(3, 5\)\)"),
+        (lambda x: np.modf(x), TraceError, r"np\.modf cannot be recorded"),
+        (lambda x: x.tolist(), TraceError, "tolist"),
+        (lambda x: x[x > 0, 0], TraceError, "mask"),
         (lambda x: x[9], ShapeError, "outside axis 0"),
         (lambda x: x[0, 0, 0], ShapeError, "3 indices"),
         (lambda x: x.reshape(5, 3), TraceError, "cuts across"),
@@ -100,12 +97,11 @@ def subtracts(x, m=2.0):
         (lambda x: x ^ 1, TraceError, "bitwise"),
         (lambda x: (x > 0) - (x < 1), TraceError, "no meaning"),
         (lambda x: "text", TraceError, "no array"),
-        (lambda x: x + np.stack([x, x]), TraceError, "stack"),
         (lambda x: np.asarray([x.sum(), 1]), TraceError, "real NumPy array"),
         (lambda x: 1 in x, TraceError, "`in`"),
         (lambda x: np.maximum.reduce(x, 0, where=x > 0), TraceError, "initial"),
         (lambda x: math.exp(x), TraceError, "np.exp"),
-        (lambda x: x.cumsum(0), TraceError, r"\.cumsum cannot be recorded"),
+        (lambda x: x.partition(0), TraceError, r"\.partition cannot be recorded"),
         (lambda x: x.total(), TraceError, r"\.total does not exist"),
         (lambda x: x + np.random.rand(5), TraceError, r"\(rand\) would be drawn once"),  # noqa: NPY002
         (lambda x: x + np.random.default_rng(0).random(5), TraceError, "pass the array as an argument"),
@@ -238,5 +234,5 @@ twice = np.frompyfunc(lambda v: 2 * v, 1, 1)
 
 
 def test_a_ufunc_of_another_library_is_named_as_the_user_calls_it():
-    with pytest.raises(TraceError, match=r"^twice cannot be recorded; split the function there"):
+    with pytest.raises(TraceError, match=r"^twice gives object arrays, which cannot be recorded; split the function"):
         trace(lambda x: twice(x).sum(), [X])
