@@ -125,7 +125,7 @@ def run_by_numpy(name: str, function: Callable[..., Any], args: Sequence[Any], k
 
     def template(x: Any) -> Any:
         if isinstance(x, Tracer):
-            if x.is_size:
+            if x.is_size or (x.value.weak and x.dtype.kind == "i"):  # numbers that may decide shapes
                 return x.recorder.specialise(x.value, name)
             operands.append(x)
             return Operand(len(operands) - 1)
@@ -136,23 +136,25 @@ def run_by_numpy(name: str, function: Callable[..., Any], args: Sequence[Any], k
         return x
 
     call = Call(name, function, tuple(map(template, args)), {k: template(v) for k, v in kwargs.items()}, text)
+    if not operands:
+        return call(())
     trials = _trials(call, [x.value for x in operands])
     if selecting or function in SELECTING:
         trials = [replace(t, known={}) for t in trials[:1]]
     found = trials[0].found
-    if isinstance(found, tuple):
+    if isinstance(found, (tuple, list)):
         results = [_record(call, operands, trials, i) for i in range(len(found))]
-        return type(found)(*results) if hasattr(found, "_fields") else tuple(results)
+        return type(found)(*results) if hasattr(found, "_fields") else type(found)(results)
     return _record(call, operands, trials, None)
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """What a call gave for small arrays, and the size that each length stood for."""
+    """What a call gave for small arrays, and the sizes that each length stood for."""
 
     given: Sequence[Any]
     found: Any
-    known: Mapping[int, Dim]
+    known: Mapping[int, Sequence[Dim]]
 
 
 def _record(call: Call, operands: Sequence[Tracer], trials: Sequence[_Trial], part: int | None) -> Tracer:
@@ -164,16 +166,14 @@ def _record(call: Call, operands: Sequence[Tracer], trials: Sequence[_Trial], pa
         raise TraceError(located(f"{call.name} gives {dtype} arrays, which cannot be recorded; {missing(call.name)}"))
     shape: list[Dim | int] = []
     for lengths in zip(*(a.shape for a in arrays), strict=True):
-        sizes = [t.known.get(n) for n, t in zip(lengths, trials, strict=True)]
+        candidates = [t.known.get(n, ()) for n, t in zip(lengths, trials, strict=True)]
+        same = [d for d in candidates[0] if all(any(d is other for other in c) for c in candidates[1:])]
         fixed = lengths[0] if len(set(lengths)) == 1 and len(lengths) > 1 else None
-        if sizes[0] is not None and all(s is sizes[0] for s in sizes):
-            shape.append(sizes[0])
-        else:
-            shape.append(1 if fixed == 1 else Dim(value=fixed))
+        shape.append(same[0] if len(same) == 1 else 1 if fixed == 1 else Dim(value=fixed))
     first = operands[0]
     value = first.recorder.add("host", [x.value for x in operands], tuple(shape), dtype, result)
     first.recorder.made += [(d, value) for d in shape if isinstance(d, Dim)]
-    views = [x for x, given in zip(operands, trials[0].given, strict=True) if np.shares_memory(arrays[0], given)]
+    views = [x for x, given in zip(operands, trials[0].given, strict=True) if np.may_share_memory(arrays[0], given)]
     return views[0].sharing(value) if views else first.wrap(value)
 
 
@@ -218,7 +218,8 @@ def _run(call: Call, operands: Sequence[Value], sizes: Sequence[Dim],
         if not all(map(np.array_equal, before, given)):
             raise TraceError(located(f"{call.name} changes its argument in place, which cannot be recorded; leave out "
                                      "out= and the like, and assign the result to a name"))
-        found.append(_Trial(given, result, {n: d for n, d in zip(own, sizes, strict=True) if own.count(n) == 1}))
+        known = {n: [d for d, k in zip(sizes, own, strict=True) if k == n] for n in own}
+        found.append(_Trial(given, result, known))
     return found, problem
 
 
@@ -234,7 +235,7 @@ def _sample(v: Value, lengths: Mapping[Dim, int]) -> Any:
     if v.dtype.kind == "b":
         return rng.random(shape) < 0.5
     if v.dtype.kind in "iu":
-        return (np.asarray(rng.random(shape)) * 3).astype(v.dtype)
+        return np.asarray(np.asarray(rng.random(shape)) * 3).astype(v.dtype)
     values = np.asarray(rng.random(shape))
     if len(shape) >= 2 and shape[-1] == shape[-2]:
         values = (values + values.swapaxes(-1, -2)) / (4 * shape[-1]) + np.eye(shape[-1])

@@ -92,6 +92,9 @@ CALLS = [
     (lambda x: np.diff(x, axis=1).shape[1] + x.mean(), X), (lambda x: np.arange(len(x[x > 0])) + 0.5, X[0]),
     (lambda x: np.diff(x, axis=1)[:, -1] - np.cumsum(x)[-1] + np.cumsum(x, axis=1)[:, -2], X),
     (lambda x: x[np.argsort(x[:, 0])].cumsum(axis=0), X), (lambda x: np.lexsort((x[0], x[1])), X),
+    (lambda x, k: np.repeat(x, k, axis=1).max(axis=1) + x.shape[1], X, 3),
+    (lambda x: np.repeat([1.0, 2.0], 3).astype(x.dtype) @ x[:6], X),
+    (lambda x: [g.max() for g in np.gradient(x)], X), (lambda x, k: np.roll(x, k, axis=1)[:, 0] - x.max(), X, 5),
     (lambda x: {"a": np.sort(x.std(axis=1)), "b": [x.var(axis=1)]}, X), (lambda x: np.sort(x, axis=None)[:2], X),
 ]
 

@@ -89,6 +89,9 @@ def test_lengths_of_results():
     shape, _ = sizes(lambda x: x[:, :10])
     assert shape[1] not in ("b", "n")
     assert len(sizes(lambda x: x[x > 0])[0]) == 1
+    square = trace(lambda x: np.sort(x, axis=1), [Spec((20, 20), "float64")])
+    assert square.nodes[square.outputs[0]].shape == square.nodes[0].shape
+    assert len(set(square.nodes[0].shape)) == 2
 
 
 def test_a_trace_with_calls_is_no_single_term():
