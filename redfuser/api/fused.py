@@ -36,6 +36,7 @@ from redfuser.frontend import Spec
 from redfuser.frontend.nested import LeafName
 from redfuser.frontend.record import StaticNeeded
 from redfuser.frontend.spec import supported_dtype
+from redfuser.frontend.stages import StaleTrace
 from redfuser.frontend.verify import checks_wanted, refuse_labels, verify_assumptions
 from redfuser.pipeline import Options
 
@@ -163,7 +164,10 @@ class Fused:
             refuse_labels(program.trace, arrays)
         if program.trace.assumptions and checks_wanted():
             verify_assumptions(program.trace, arrays)
-        results = program.run(arrays, self._outs(program, out))
+        try:
+            results = program.run(arrays, self._outs(program, out))
+        except StaleTrace:
+            program, results = self._anew(tuple(key), arrays, values, static, structures, out)
         flat = [results[n] for n in program.output_names]
         if out is not None:
             return out
@@ -212,6 +216,24 @@ class Fused:
             program = compiled(self._trace(specs, static, structures), self.options, self.stats)
             self._programs[key] = [*self._programs.get(key, ()), program]
             return program
+
+    def _anew(
+        self, key: Key, arrays: Mapping[str, Array], values: Mapping[str, Any], static: Mapping[str, Any],
+        structures: Structures | None, out: Any,
+    ) -> tuple[Program | Staged, dict[str, Array]]:
+        """Another program where lengths that only calls of NumPy's tell are not those of the first: one that is known,
+        or the function traced anew. Returns it with its results."""
+        specs = {n: spec_of(a, is_weak(values[n]), self._where(n)) for n, a in arrays.items()}
+        for program in self._programs[key][::-1]:
+            if program.trace.mismatch(specs) is None:
+                try:
+                    return program, program.run(arrays, self._outs(program, out))
+                except StaleTrace:
+                    continue
+        with self._lock:
+            program = compiled(self._trace(specs, static, structures), self.options, self.stats)
+            self._programs[key] = [*self._programs[key], program]
+        return program, program.run(arrays, self._outs(program, out))
 
     def _trace(self, specs: Mapping[str, Spec], static: Mapping[str, Any], structures: Structures | None) -> Any:
         fixed = {n: v for n, v in static.items() if not isinstance(n, LeafName)}

@@ -11,7 +11,8 @@ import numpy as np
 from redfuser.api.program import Array, Piece, Program, Stats, checked_outs, drop_units
 from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend import Trace
-from redfuser.frontend.stages import HostStep, Stage, stages
+from redfuser.frontend.guards import SizeGuard
+from redfuser.frontend.stages import HostStep, Stage, StaleTrace, stages
 from redfuser.frontend.structure import joins_of
 from redfuser.pipeline import Options
 
@@ -58,26 +59,51 @@ class Staged:
     def run(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> dict[str, Array]:
         """See `Program.run`. Whatever a call of NumPy's raises is passed on."""
         nodes = self.trace.nodes
-        values: dict[int, Any] = {i: arguments[n.param] if n.param in arguments else self.trace.captured[n.param]
-                                  for i, n in enumerate(nodes) if n.op == "input"}
+        sizes = self.trace.size_values({name: np.shape(arguments[name]) for name in self.trace.arguments})
+        values: dict[int, Any] = {}
+        for i, n in enumerate(nodes):
+            if n.op == "input":
+                array = arguments[n.param] if n.param in arguments else self.trace.captured[n.param]
+                apart = [e if isinstance(e, int) else sizes[e] for e in n.shape]
+                values[i] = array.reshape(apart) if i in self.trace.shapes else array
+        open_ = [g for g in self.trace.guards if isinstance(g, SizeGuard)]
         for part in self.parts:
             if part.program is not None:
                 given = {**arguments, **{name: values[i] for name, i in part.stage.reads.items()}}
                 values |= self._computed(part.program, part.stage, given)
             for call in part.stage.calls:
-                values |= call.run([values[i].item() if nodes[i].weak else values[i] for i in call.operands])
+                values |= call.run([values[i].item() if nodes[i].weak else values[i] for i in call.operands], sizes)
+            open_ = [g for g in open_ if not self._holds(g, sizes)]
         found = {}
         for name, i in zip(self.output_names, self.trace.outputs, strict=True):
             array = np.asarray(values[i], dtype=nodes[i].dtype if nodes[i].op == "input" else None)
             # NumPy's view of an argument is no array of its own
             found[name] = array.copy() if nodes[i].op == "input" or not array.flags.owndata else array
+        for name, i in zip(self.output_names, self.trace.outputs, strict=True):
             if name in outs:
+                array = found[name]
                 result = np.asarray(self.trace.for_caller(array, i))[drop_units(self.trace.caller_shape(i)) or ...]
                 if outs[name].shape != result.shape:
                     raise ShapeError(f"out= array for {name} has shape {outs[name].shape}, the result has "
                                      f"{result.shape}")
                 outs[name][...] = result
         return found
+
+    def _holds(self, guard: SizeGuard, sizes: Mapping[str, int]) -> bool:
+        """Whether the answer to a question about sizes is the one for which the function was traced; False: not known
+        yet.
+
+        Raises
+        ------
+        StaleTrace
+            when it is another one, which only the results of calls could tell.
+        """
+        answer = self.trace.answers(guard, sizes)
+        if answer is False:
+            raise StaleTrace(f"{self.trace.name}: the length of an array that NumPy makes decides what to do, and it "
+                             f"does not have the length that it had when the function was traced: {guard}; split the "
+                             "function there")
+        return answer is True
 
     def _computed(self, program: Program, stage: Stage, given: Mapping[str, Array]) -> dict[int, Array]:
         """What the kernels of a stage give, by position in the whole trace."""

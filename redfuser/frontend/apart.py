@@ -207,12 +207,10 @@ class _Expander:
         return self.add(replace(n, inputs=tuple(inputs), shape=self.flat(n.shape), param=param))
 
     def _host(self, n: TraceNode) -> int:
-        """NumPy gets whole dimensions."""
-        shapes = (n.shape, *(self.source(n, i).shape for i in range(len(n.inputs))))
-        if any(len(self.labels(e)) > 1 for shape in shapes for e in shape):
-            raise TraceError(f"{self.old.name}: {n.param.call} of merged axes cannot be recorded; do it before the "
-                             "reshape, or split the function there")
-        return self.add(replace(n, inputs=tuple(self.position[i] for i in n.inputs)))
+        """NumPy gets whole dimensions, and gives such."""
+        groups = tuple(tuple(len(self.labels(e)) for e in self.source(n, i).shape) for i in range(len(n.inputs)))
+        return self.add(replace(n, inputs=tuple(self.position[i] for i in n.inputs), shape=self.flat(n.shape),
+                                param=replace(n.param, groups=groups)))
 
     def _reshape(self, n: TraceNode) -> int:
         """The same parts in the same order: dimensions of size 1 come and go."""

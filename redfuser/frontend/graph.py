@@ -217,15 +217,17 @@ class Trace:
         except ShapeError as error:
             return str(error)
         for guard in self.guards:
-            if isinstance(guard, ScopeGuard):
-                holds = guard.holds()
-            else:
-                from redfuser.frontend.replay import Replay
-
-                holds = bool(Replay(self, {}, values).value(guard.node)) == guard.expected
-            if not holds:
+            holds = guard.holds() if isinstance(guard, ScopeGuard) else self.answers(guard, values)
+            if holds is False:
                 return f"no longer true: {guard}"
         return None
+
+    def answers(self, guard: SizeGuard, sizes: Mapping[str, int]) -> bool | None:
+        """Whether a question about sizes has the answer that it had; None when not all of them are known."""
+        from redfuser.frontend.replay import Replay
+
+        replay = Replay(self, {}, sizes)
+        return bool(replay.value(guard.node)) == guard.expected if replay.knows(guard.node) else None
 
     def run(self, arrays: Mapping[str, Any]) -> Any:
         """Replay in NumPy on the arguments by name; the nested result. An oracle independent of every later level.

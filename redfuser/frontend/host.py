@@ -1,8 +1,9 @@
 """Operations that NumPy itself computes, between kernels: sorting, cumulative sums, matrix inverses, other libraries'
 ufuncs. No kernel expresses them; the function around them is fused all the same.
 
-Shape and dtype of a result are those that the function itself gives for small random arrays of two sets of lengths: a
-length of the result that is one of an operand's in both is that one, any other is a length of its own.
+Shape and dtype of a result are those that the function itself gives for random arrays of several sets of lengths, that
+of the call among them if it is small: a length of the result that is one of an operand's in all of them is that one,
+any other is a length of its own. Every run checks what was concluded (`redfuser.frontend.stages`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import TraceError
-from redfuser.frontend.dims import Dim, show_shape
+from redfuser.frontend.dims import Dim, Shape, show_shape
 from redfuser.frontend.record import Value
 from redfuser.frontend.remedies import missing
 from redfuser.frontend.source import located
@@ -54,8 +55,8 @@ HOST = _functions(_NAMES) | SELECTING
 METHODS = frozenset({"argsort", "argpartition", "cumsum", "cumprod", "repeat", "searchsorted"})
 """Array methods that are such functions of the array."""
 
-_LENGTHS = (13, 17, 19, 23, 29, 31, 37), (14, 22, 26, 34, 38, 46, 58)
-"""Lengths of the two trials."""
+_LENGTHS = (13, 17, 19, 23, 29, 31, 37), (211, 199, 197, 193, 191, 181, 179)
+"""Lengths of the two trials: small and large, in opposite orders, so that the smaller of two lengths is neither."""
 FEW_ELEMENTS, MOST_ELEMENTS = 2**14, 2**20
 """Elements of the largest operand up to which the lengths of the call are tried too: first, and as a last resort."""
 
@@ -96,24 +97,42 @@ class Call:
 
 @dataclass(frozen=True)
 class Result:
-    """What a node holds: the array that a call gives, or number `part` of several."""
+    """What a node holds: the array that a call gives, or number `part` of several.
+
+    groups  for each operand, how many dimensions of it the function sees as one; None: it sees them as they are
+    """
 
     call: Call
     part: int | None = None
+    groups: tuple[tuple[int, ...], ...] | None = None
 
     def of(self, found: Any) -> np.ndarray[Any, Any]:
         """The array among what the call gave."""
         return np.asarray(found if self.part is None else found[self.part])
 
+    def run(self, operands: Sequence[Any]) -> Any:
+        """What the call gives for these operands."""
+        if self.groups is not None:
+            operands = [_merged(x, g) for x, g in zip(operands, self.groups, strict=True)]
+        return self.call(operands)
+
     def __str__(self) -> str:
         return str(self.call) + ("" if self.part is None else f"[{self.part}]")
 
 
+def _merged(x: Any, groups: Sequence[int]) -> Any:
+    """An array with groups of its dimensions as one each."""
+    lengths = iter(np.shape(x))
+    shape = [math.prod(next(lengths) for _ in range(k)) for k in groups]
+    return x if len(shape) == np.ndim(x) else np.reshape(x, shape)
+
+
 def run_by_numpy(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any],
-                 text: str = "", selecting: bool = False) -> Any:
+                 text: str = "", selecting: bool = False, shape: Shape | None = None) -> Any:
     """Record a call that NumPy will run on the values of the arrays among its arguments.
 
-    `text`: how to show it; `selecting`: values tell the length of the result.
+    `text`: how to show it; `selecting`: values tell the length of the result; `shape`: that of a view of the only
+    operand, where it is known.
 
     Raises
     ------
@@ -138,9 +157,9 @@ def run_by_numpy(name: str, function: Callable[..., Any], args: Sequence[Any], k
     call = Call(name, function, tuple(map(template, args)), {k: template(v) for k, v in kwargs.items()}, text)
     if not operands:
         return call(())
-    trials = _trials(call, [x.value for x in operands])
-    if selecting or function in SELECTING:
-        trials = [replace(t, known={}) for t in trials[:1]]
+    if shape is not None:
+        return _recorded(call, operands, shape, operands[0].dtype, None, operands[0])
+    trials = _trials(call, [x.value for x in operands], selecting or _selects(call))
     found = trials[0].found
     if isinstance(found, (tuple, list)):
         results = [_record(call, operands, trials, i) for i in range(len(found))]
@@ -148,13 +167,22 @@ def run_by_numpy(name: str, function: Callable[..., Any], args: Sequence[Any], k
     return _record(call, operands, trials, None)
 
 
+def _selects(call: Call) -> bool:
+    """Whether values tell the length of the result."""
+    rule = any(isinstance(x, str) for x in (*call.arguments[1:], call.keywords.get("bins")))
+    return call.function in SELECTING or (call.function is np.histogram and rule)
+
+
 @dataclass(frozen=True)
 class _Trial:
-    """What a call gave for small arrays, and the sizes that each length stood for."""
+    """What a call gave for some arrays, and the sizes that each length stood for. `exact`: different sizes had
+    different lengths; `actual`: the lengths were those at hand."""
 
     given: Sequence[Any]
     found: Any
     known: Mapping[int, Sequence[Dim]]
+    exact: bool
+    actual: bool
 
 
 def _record(call: Call, operands: Sequence[Tracer], trials: Sequence[_Trial], part: int | None) -> Tracer:
@@ -162,23 +190,41 @@ def _record(call: Call, operands: Sequence[Tracer], trials: Sequence[_Trial], pa
     result = Result(call, part)
     arrays = [result.of(t.found) for t in trials]
     dtype = arrays[0].dtype
-    if dtype.name not in SUPPORTED_DTYPES or any((a.dtype, a.ndim) != (dtype, arrays[0].ndim) for a in arrays):
+    if dtype.name not in SUPPORTED_DTYPES:
         raise TraceError(located(f"{call.name} gives {dtype} arrays, which cannot be recorded; {missing(call.name)}"))
-    shape: list[Dim | int] = []
-    for lengths in zip(*(a.shape for a in arrays), strict=True):
-        candidates = [t.known.get(n, ()) for n, t in zip(lengths, trials, strict=True)]
-        same = [d for d in candidates[0] if all(any(d is other for other in c) for c in candidates[1:])]
-        fixed = lengths[0] if len(set(lengths)) == 1 and len(lengths) > 1 else None
-        shape.append(same[0] if len(same) == 1 else 1 if fixed == 1 else Dim(value=fixed))
-    first = operands[0]
-    value = first.recorder.add("host", [x.value for x in operands], tuple(shape), dtype, result)
-    first.recorder.made += [(d, value) for d in shape if isinstance(d, Dim)]
+    if any((a.dtype, a.ndim) != (dtype, arrays[0].ndim) for a in arrays):
+        raise TraceError(located(f"{call.name} gives arrays whose rank or dtype depends on its arguments, which cannot "
+                                 f"be recorded; {missing(call.name)}"))
+    shape = tuple(_size(lengths, trials) for lengths in zip(*(a.shape for a in arrays), strict=True))
     views = [x for x, given in zip(operands, trials[0].given, strict=True) if np.may_share_memory(arrays[0], given)]
-    return views[0].sharing(value) if views else first.wrap(value)
+    return _recorded(call, operands, shape, dtype, part, views[0] if views else None)
 
 
-def _trials(call: Call, operands: Sequence[Value]) -> list[_Trial]:
+def _recorded(call: Call, operands: Sequence[Tracer], shape: Shape, dtype: np.dtype[Any], part: int | None,
+              owner: Tracer | None) -> Tracer:
+    """The node of a result; `owner`: the array that it is a view of."""
+    recorder = operands[0].recorder
+    value = recorder.add("host", [x.value for x in operands], shape, dtype, Result(call, part))
+    own = {id(d.find()) for x in operands for d in x.value.shape if isinstance(d, Dim)}
+    recorder.made += [(d, value) for d in shape if isinstance(d, Dim) and id(d.find()) not in own]
+    return operands[0].wrap(value) if owner is None else owner.sharing(value)
+
+
+def _size(lengths: Sequence[int], trials: Sequence[_Trial]) -> Dim | int:
+    """The size of a dimension that had these lengths in the trials."""
+    candidates = [t.known.get(n, ()) for n, t in zip(lengths, trials, strict=True)]
+    same = [d for d in candidates[0] if all(any(d is other for other in c) for c in candidates[1:])]
+    if same and (len(same) == 1 or not any(t.exact for t in trials)):  # of those that must be equal, any will do
+        return same[0]
+    constant = len(set(lengths)) == 1 and len(lengths) > 1
+    if constant and lengths[0] == 1:
+        return 1
+    return Dim(value=lengths[0] if constant or trials[0].actual else None)
+
+
+def _trials(call: Call, operands: Sequence[Value], selecting: bool) -> list[_Trial]:
     """What the call gives for random arrays: of the lengths at hand if they are small, and of two sets of other ones.
+    Where the function fails on those, sizes that are equal in this call are equal there too, then numbers are sorted.
 
     Raises
     ------
@@ -187,28 +233,38 @@ def _trials(call: Call, operands: Sequence[Value]) -> list[_Trial]:
     """
     sizes = list(dict.fromkeys(d.find() for v in operands for d in v.shape if isinstance(d, Dim)))
     dims = list(dict.fromkeys(a for d in sizes for a in d.atoms()))
-    sets = [dict(zip(dims, lengths, strict=False)) for lengths in _LENGTHS if len(lengths) >= len(dims)]
     actual = {d: d.value for d in dims if d.value is not None}
     most = max((math.prod(d.value or 1 for d in v.shape if isinstance(d, Dim)) for v in operands), default=0)
-    if len(actual) == len(dims) and most <= FEW_ELEMENTS:
-        sets.insert(0, actual)
-    found, problem = _run(call, operands, sizes, sets)
-    if not found and len(actual) == len(dims) and FEW_ELEMENTS < most <= MOST_ELEMENTS:
-        found, problem = _run(call, operands, sizes, [actual])
-    if not found:
-        shapes = " and ".join(show_shape(v.shape) for v in operands)
-        raise TraceError(located(f"{call.name} fails on arrays like these (shapes {shapes}): {problem}")) from problem
-    return found
+    near = [actual] if len(actual) == len(dims) and most <= FEW_ELEMENTS else []
+    alike = [actual.get(d, d) for d in dims]  # equal for sizes that are equal in this call
+    kinds = list(dict.fromkeys(alike))
+    far = [dict(zip(dims, lengths, strict=False)) for lengths in _LENGTHS if len(lengths) >= len(dims)]
+    tied = [{d: lengths[kinds.index(k)] for d, k in zip(dims, alike, strict=True)} for lengths in _LENGTHS
+            if len(lengths) >= len(kinds)]
+    problem: Exception | None = None
+    for sets, ordered in ((far, False), (tied, False), (tied, True)):
+        found, problem = _run(call, operands, sizes, [*near, *sets], ordered)
+        if selecting and found:
+            return [replace(found[0], known={}, actual=False)]
+        if len(found) == len(near) + len(sets):
+            return found
+    if not found and not near and len(actual) == len(dims) and most <= MOST_ELEMENTS:
+        found, problem = _run(call, operands, sizes, [actual], False)
+    if found:
+        return found
+    shapes = " and ".join(show_shape(v.shape) for v in operands)
+    raise TraceError(located(f"{call.name} fails on random arrays like these (shapes {shapes}): {problem}; split the "
+                             "function there")) from problem
 
 
-def _run(call: Call, operands: Sequence[Value], sizes: Sequence[Dim],
-         sets: Sequence[Mapping[Dim, int]]) -> tuple[list[_Trial], Exception | None]:
+def _run(call: Call, operands: Sequence[Value], sizes: Sequence[Dim], sets: Sequence[Mapping[Dim, int]],
+         ordered: bool) -> tuple[list[_Trial], Exception | None]:
     """The trials that succeed, and the last failure."""
     found: list[_Trial] = []
     problem: Exception | None = None
-    for lengths in sets:
+    for number, lengths in enumerate(sets):
         own = [_length(d, lengths) for d in sizes]
-        given = [_sample(v, lengths) for v in operands]
+        given = [_sample(v, lengths, (number, i), ordered) for i, v in enumerate(operands)]
         before = [np.copy(x) for x in given]
         try:
             result = call(given)
@@ -219,7 +275,8 @@ def _run(call: Call, operands: Sequence[Value], sizes: Sequence[Dim],
             raise TraceError(located(f"{call.name} changes its argument in place, which cannot be recorded; leave out "
                                      "out= and the like, and assign the result to a name"))
         known = {n: [d for d, k in zip(sizes, own, strict=True) if k == n] for n in own}
-        found.append(_Trial(given, result, known))
+        actual = all(d.value == k for d, k in zip(sizes, own, strict=True))
+        found.append(_Trial(given, result, known, len(set(own)) == len(own), actual))
     return found, problem
 
 
@@ -227,18 +284,20 @@ def _length(d: Dim | int, lengths: Mapping[Dim, int]) -> int:
     return math.prod(lengths[a] for a in d.atoms()) if isinstance(d, Dim) else d
 
 
-def _sample(v: Value, lengths: Mapping[Dim, int]) -> Any:
+def _sample(v: Value, lengths: Mapping[Dim, int], seed: tuple[int, int], ordered: bool) -> Any:
     """A random array of the shape and dtype of a value: matrices are symmetric and well conditioned, like those that
-    can be inverted."""
+    can be inverted; single integers are 2, 3, 4, so that what they count differs from trial to trial."""
     shape = [_length(d, lengths) for d in v.shape]
-    rng = np.random.default_rng(len(shape))
+    rng = np.random.default_rng(seed)
     if v.dtype.kind == "b":
         return rng.random(shape) < 0.5
     if v.dtype.kind in "iu":
-        return np.asarray(np.asarray(rng.random(shape)) * 3).astype(v.dtype)
+        return np.asarray(np.asarray(rng.random(shape)) * 3 if shape else 2 + seed[0]).astype(v.dtype)
     values = np.asarray(rng.random(shape))
-    if len(shape) >= 2 and shape[-1] == shape[-2]:
-        values = (values + values.swapaxes(-1, -2)) / (4 * shape[-1]) + np.eye(shape[-1])
+    if ordered and shape:
+        values = np.sort(values, axis=-1)
+    elif len(shape) >= 2 and shape[-1] == shape[-2]:
+        values = (values + values.swapaxes(-1, -2)) / (4 * max(shape[-1], 1)) + np.eye(shape[-1])
     return values.item() if v.weak else values.astype(v.dtype)
 
 

@@ -77,6 +77,14 @@ class Joined:
             self.known = run_by_numpy(f"np.{self.function}", getattr(np, self.function), (parts,), self.keywords)
         return self.known
 
+    def copied(self) -> Any:
+        """What this is now: a later change in place does not reach it."""
+        from redfuser.frontend.tracer import Tracer
+
+        if self.known is not None:
+            return Tracer(self.known.recorder, self.known.value)
+        return Joined(self.function, self.parts, self.keywords, self.example)
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return getattr(ufunc, method)(*_arrays(inputs), **_arrays(kwargs))
 
@@ -133,7 +141,7 @@ def join_as(function: Callable[..., Any]) -> Callable[..., Any]:
         recorder = recorder_of(*(t for x in given for t in tracers_in(x)))
         assert recorder is not None
         # what in-place arithmetic does to an array later must not reach the joined one
-        parts = tuple(x if isinstance(x, Joined) else Tracer(recorder, lift(recorder, x)) for x in given)
+        parts = tuple(x.copied() if isinstance(x, Joined) else Tracer(recorder, lift(recorder, x)) for x in given)
         examples = [x.example if isinstance(x, Joined) else np.empty((1,) * x.ndim, x.dtype) for x in parts]
         try:
             example = function(examples, **keywords)

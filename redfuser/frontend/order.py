@@ -9,6 +9,7 @@ import numpy as np
 
 from redfuser.errors import ArgumentError, DTypeError, RedfuserError, ShapeError, TraceError
 from redfuser.frontend.dims import Dim
+from redfuser.frontend.join import Joined
 from redfuser.frontend.reductions import axis_tuple
 from redfuser.frontend.source import located
 from redfuser.frontend.tracer import Tracer
@@ -74,6 +75,7 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Any, 
     if count < 1:
         raise ShapeError(located(f"argument 'k' is {count}; a top-k has at least one element"))
     monoid = parts_monoid(list_monoid(largest, count))
+    x = x.array() if isinstance(x, Joined) else x
     if isinstance(x, Tracer):
         place = axis_tuple(x, axis)[0]
         _need(x, place, count, "topk")

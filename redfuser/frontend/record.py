@@ -280,8 +280,8 @@ class Recorder:
         if v.op == "size":
             dim: Dim = v.param.find()
             if dim.value is None and self.is_made(dim):
-                raise TraceError(located(f"{need} needs a length that is known only when the function runs: NumPy "
-                                         "makes that array, and its values tell; split the function there"))
+                raise TraceError(located(f"{need} needs a length that is known only when the function runs, that of an "
+                                         "array which NumPy makes; split the function there"))
             if dim.value is None:
                 raise TraceError(located(f"{need} needs the concrete size of axis {dim}, which is symbolic; "
                                          f"give an int instead of {str(dim)!r} in the spec, or avoid it"))

@@ -69,12 +69,15 @@ class Replay:
     def length(self, label: str) -> int:
         """The length of a size; some are told by what NumPy makes alone."""
         if label not in self.sizes:
-            made = (i for i, n in enumerate(self.trace.nodes) if n.op == "host" and label in n.shape)
-            for i in made:
-                n = self.trace.nodes[i]
-                self.sizes |= {e: k for e, k in zip(n.shape, self.value(i).shape, strict=True) if isinstance(e, str)}
-                break
+            maker = next(i for i, n in enumerate(self.trace.nodes) if n.op == "host" and label in n.shape)
+            shape = zip(self.trace.nodes[maker].shape, self.value(maker).shape, strict=True)
+            self.sizes |= {e: k for e, k in shape if isinstance(e, str)}
         return self.sizes[label]
+
+    def knows(self, position: int) -> bool:
+        """Whether all sizes that a node is computed from are known."""
+        n = self.trace.nodes[position]
+        return (n.op != "size" or n.param in self.sizes) and all(map(self.knows, n.inputs))
 
 
 def _input(r: Replay, n: TraceNode, _: list[Any]) -> Any:
@@ -133,7 +136,8 @@ def _einsum(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
 def _host(r: Replay, n: TraceNode, _: list[Any]) -> Any:
     nodes = [r.trace.nodes[i] for i in n.inputs]
     values = [r.value(i) if x.weak else r.output(i) for i, x in zip(n.inputs, nodes, strict=True)]
-    return n.param.of(n.param.call(values)).astype(computed_in(n.dtype), copy=False)
+    found = n.param.of(n.param.run(values)).astype(computed_in(n.dtype), copy=False)
+    return found if found.ndim == len(n.shape) else found.reshape(r.shape(n))
 
 
 def _view(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:

@@ -25,7 +25,8 @@ def section(a: Tracer, axis: int, k: slice) -> Tracer:
         found = _reversed(a, a.value, axis)
         return _sliced(a, axis, k) if found is None else a.wrap(found)
     known = dim.find().value if isinstance(dim, Dim) else dim
-    if known is not None and (k.step is None or (isinstance(k.step, int) and k.step == 1)):
+    plain = k.step is None or (isinstance(k.step, int) and k.step == 1)
+    if plain and known is not None and not _made_by_numpy(a.value):
         start, stop, _ = slice(k.start, k.stop).indices(known)
         size = stop - start
         if size == known or (size > 0 and known % size == 0 and start % size == 0):
@@ -34,13 +35,25 @@ def section(a: Tracer, axis: int, k: slice) -> Tracer:
     return _sliced(a, axis, k)
 
 
+def _made_by_numpy(v: Value) -> bool:
+    """Whether NumPy makes an array: it may as well slice it."""
+    while v.op in ("view", "broadcast", "cast"):
+        v = v.inputs[0]
+    return v.op == "host"
+
+
 def _sliced(a: Tracer, axis: int, k: slice) -> Tracer:
     """A slice that NumPy makes."""
     from redfuser.frontend.host import run_by_numpy
 
     key = (*(slice(None),) * axis, k)
     shown = f"the slice [{', '.join([*[':'] * axis, shown_slice(k)])}]"
-    return run_by_numpy(shown, operator.getitem, (a, key), {}, shown)  # type: ignore[no-any-return]
+    dim = a.value.shape[axis]
+    length = dim.find().value if isinstance(dim, Dim) else dim
+    whole = (k.start, k.stop, k.step) == (None, None, -1)
+    size = dim if whole else Dim(value=None if length is None else len(range(*k.indices(length))))
+    shape = (*a.value.shape[:axis], size, *a.value.shape[axis + 1 :])
+    return run_by_numpy(shown, operator.getitem, (a, key), {}, shown, shape=shape)  # type: ignore[no-any-return]
 
 
 def _part(a: Tracer, axis: int, length: int, size: int, number: int) -> Tracer:

@@ -6,13 +6,15 @@ from the elements at hand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from redfuser.frontend.graph import Trace, TraceNode
+from redfuser.errors import ShapeError
+from redfuser.frontend.graph import Shape, Trace, TraceNode
 from redfuser.frontend.host import Call, Result
 from redfuser.frontend.source import SourceLine
 from redfuser.frontend.structure import flatten
@@ -22,6 +24,10 @@ HANDED_ON = frozenset({"reduce", "parts", "einsum", "host"})
 """Operations whose results later stages read instead of computing them again."""
 
 
+class StaleTrace(ShapeError):
+    """What was concluded of the results of calls while tracing does not hold for these arguments."""
+
+
 @dataclass(frozen=True)
 class HostStep:
     """A call that NumPy runs: positions of its operands and of its results (and which of the results each is)."""
@@ -29,15 +35,38 @@ class HostStep:
     call: Call
     operands: tuple[int, ...]
     results: Mapping[int, Result]
+    shapes: Mapping[int, Shape]
     source: SourceLine | None
 
     def __str__(self) -> str:
         return str(self.call) + (f", line {self.source.line}" if self.source is not None else "")
 
-    def run(self, values: Sequence[Any]) -> dict[int, np.ndarray[Any, Any]]:
-        """The arrays at the positions of the results, from those of the operands."""
-        found = self.call(values)
-        return {position: result.of(found) for position, result in self.results.items()}
+    def run(self, values: Sequence[Any], sizes: dict[str, int]) -> dict[int, np.ndarray[Any, Any]]:
+        """The arrays at the positions of the results, from those of the operands. `sizes`: all that are known; those
+        that the results tell are added.
+
+        Raises
+        ------
+        StaleTrace
+            when a result has another shape than was concluded while tracing.
+        """
+        results = iter(self.results.items())
+        first = next(results)
+        found = first[1].run(values)
+        return {i: self._checked(i, r.of(found), sizes) for i, r in (first, *results)}
+
+    def _checked(self, position: int, array: np.ndarray[Any, Any], sizes: dict[str, int]) -> np.ndarray[Any, Any]:
+        shape = self.shapes[position]
+        if array.ndim != len(shape) and all(isinstance(e, int) or e in sizes for e in shape):
+            lengths = [e if isinstance(e, int) else sizes[e] for e in shape]  # merged axes, taken apart
+            array = array.reshape(lengths) if math.prod(lengths) == array.size else array
+        if array.ndim == len(shape):
+            sizes |= {e: n for e, n in zip(shape, array.shape, strict=True) if isinstance(e, str) and e not in sizes}
+            if array.shape == tuple(e if isinstance(e, int) else sizes[e] for e in shape):
+                return array
+        expected = tuple(e if isinstance(e, int) else sizes.get(e, "?") for e in shape)
+        raise StaleTrace(f"{self} gave an array of shape {array.shape} where {expected} was concluded while tracing; "
+                         "split the function there, and call it between two fused parts")
 
 
 @dataclass(frozen=True)
@@ -100,13 +129,15 @@ def _labels(n: TraceNode) -> list[str]:
 
 
 def _makers(trace: Trace) -> dict[str, int]:
-    """Sizes that no input has -> the first result of NumPy's that tells them."""
-    known = {x for n in trace.nodes if n.op == "input" for x in _labels(n)}
+    """Sizes that nothing before tells -> the result of NumPy's that does."""
+    known = {s.label for s in trace.sizes if s.parts}
+    known |= {x for n in trace.nodes if n.op == "input" for x in _labels(n)}
     found: dict[str, int] = {}
     for i, n in enumerate(trace.nodes):
-        for x in _labels(n) if n.op == "host" else ():
-            if x not in known:
-                found.setdefault(x, i)
+        new = set(_labels(n)) - known
+        known |= new
+        if n.op == "host":
+            found |= dict.fromkeys(new, i)
     return found
 
 
@@ -127,7 +158,7 @@ def _calls(trace: Trace, level: Sequence[int], k: int) -> Iterator[HostStep]:
             found.setdefault(n.param.call, {})[i] = n.param
     for call, results in found.items():
         first = trace.nodes[next(iter(results))]
-        yield HostStep(call, first.inputs, results, first.source)
+        yield HostStep(call, first.inputs, results, {i: trace.nodes[i].shape for i in results}, first.source)
 
 
 def _closure(trace: Trace, roots: Sequence[int], there: set[int], inside: bool = True) -> set[int]:

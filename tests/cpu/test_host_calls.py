@@ -89,7 +89,7 @@ CALLS = [
     (lambda x: np.convolve(x[0], np.ones(5) / 5, mode="valid").max(), X), (lambda x: np.nextafter(x, 9).max(), X),
     (lambda x: np.add.accumulate(x, axis=1)[:, -1] - x.sum(axis=1), X), (lambda x: np.roll(x, 3, axis=1)[0] @ x[1], X),
     (lambda x: np.zeros(x[x > 0].shape).sum() + np.diff(x, axis=1).shape[1] * x.max(), X),
-    (lambda x: np.diff(x, axis=1).shape[1] + x.mean(), X), (lambda x: np.arange(len(x[x > 0])) + 0.5, X[0]),
+    (lambda x: np.diff(x, axis=1).shape[1] + x.mean(), X),
     (lambda x: np.diff(x, axis=1)[:, -1] - np.cumsum(x)[-1] + np.cumsum(x, axis=1)[:, -2], X),
     (lambda x: x[np.argsort(x[:, 0])].cumsum(axis=0), X), (lambda x: np.lexsort((x[0], x[1])), X),
     (lambda x, k: np.repeat(x, k, axis=1).max(axis=1) + x.shape[1], X, 3),
@@ -178,7 +178,7 @@ def test_a_slice_with_numbers_is_that_of_every_length():
     fused = rf.fuse(beside_ten)
     w = np.arange(10.0)
     np.testing.assert_allclose(fused(X, w), beside_ten(X, w))
-    with pytest.raises(ShapeError, match="argument 'slice' has length 9 on axis n, where 10 is expected"):
+    with pytest.raises(ShapeError, match="size 9 differs from size 10"):
         fused(X[:, :9], w)
 
 
@@ -276,12 +276,10 @@ def test_labels_and_assumptions_are_checked_there_too():
 
 
 def test_what_cannot_be_run_by_numpy_either():
-    with pytest.raises(TraceError, match=r"np\.linalg\.inv fails on arrays like these.*square"):
+    with pytest.raises(TraceError, match=r"np\.linalg\.inv fails on random arrays like these.*square"):
         rf.fuse(lambda x: np.linalg.inv(x))(X)
-    with pytest.raises(TraceError, match=r"np\.quantile fails on arrays like these.*\[0, 1\]"):
+    with pytest.raises(TraceError, match=r"np\.quantile fails on random arrays like these.*\[0, 1\]"):
         rf.fuse(lambda x: np.quantile(x, 3.0))(X)
-    with pytest.raises(TraceError, match=r"np\.linalg\.svd\(\.\.\.\) of merged axes cannot be recorded"):
-        rf.fuse(lambda x: np.linalg.svd(x.reshape(7, -1)).S.sum())(X.reshape(7, 4, 6))
     cube = np.frompyfunc(lambda v: v**3, 1, 1)
     with pytest.raises(TraceError, match=r"cube gives object arrays, which cannot be recorded; split the function"):
         rf.fuse(lambda x: cube(x).sum())(X)

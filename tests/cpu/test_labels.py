@@ -130,7 +130,7 @@ def test_computed_labels_outside_the_axis_choose_zero():
 @pytest.mark.parametrize(("fn", "message"), [
     (lambda x, k: x[k, k], "several arrays of labels"),
     (lambda x, k: x[ROWS, k], "several arrays of labels"),
-    (lambda x, k: x[x > 0], "mask"),
+    (lambda x, k: x[x > 0, 0], "mask"),
     (lambda x, k: x[[True, False]], "a list"),
     (lambda x, k: np.take_along_axis(x, x, axis=1), "dtype float64"),
     (lambda x, k: np.take_along_axis(x, k[:, None], axis=1.5), "give an int"),

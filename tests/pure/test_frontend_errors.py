@@ -75,7 +75,7 @@ def subtracts(x, m=2.0):
         (branch_on_data, TraceError, r"np\.where.*\n.*if x\.sum\(\) > 0"),
         (lambda x: float(x), TraceError, r"float\(\) needs one number"),
         (lambda x: int(x[0, 0]), TraceError, r"int\(\) of real numbers .* np\.trunc"),
-        (lambda x: np.linalg.inv(x), TraceError, r"np\.linalg\.inv fails on arrays like these \(shapes \(3, 5\)\)"),
+        (lambda x: np.linalg.inv(x), TraceError, r"np\.linalg\.inv fails on random arrays like these \(shapes"),
         (lambda x: np.modf(x), TraceError, r"np\.modf cannot be recorded"),
         (lambda x: x.tolist(), TraceError, "tolist"),
         (lambda x: x[x > 0, 0], TraceError, "mask"),
