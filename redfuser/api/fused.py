@@ -167,7 +167,7 @@ class Fused:
         try:
             results = program.run(arrays, self._outs(program, out))
         except StaleTrace:
-            program, results = self._anew(tuple(key), arrays, values, static, structures, out)
+            program, results = self._anew(program, tuple(key), arrays, values, static, structures, out)
         flat = [results[n] for n in program.output_names]
         if out is not None:
             return out
@@ -218,14 +218,14 @@ class Fused:
             return program
 
     def _anew(
-        self, key: Key, arrays: Mapping[str, Array], values: Mapping[str, Any], static: Mapping[str, Any],
-        structures: Structures | None, out: Any,
+        self, stale: Program | Staged, key: Key, arrays: Mapping[str, Array], values: Mapping[str, Any],
+        static: Mapping[str, Any], structures: Structures | None, out: Any,
     ) -> tuple[Program | Staged, dict[str, Array]]:
-        """Another program where lengths that only calls of NumPy's tell are not those of the first: one that is known,
-        or the function traced anew. Returns it with its results."""
+        """Another program than the `stale` one, for which calls of NumPy's give other lengths: one that is known, or
+        the function traced anew. Returns it with its results."""
         specs = {n: spec_of(a, is_weak(values[n]), self._where(n)) for n, a in arrays.items()}
         for program in self._programs[key][::-1]:
-            if program.trace.mismatch(specs) is None:
+            if program is not stale and program.trace.mismatch(specs) is None:
                 try:
                     return program, program.run(arrays, self._outs(program, out))
                 except StaleTrace:

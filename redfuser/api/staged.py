@@ -64,8 +64,9 @@ class Staged:
         for i, n in enumerate(nodes):
             if n.op == "input":
                 array = arguments[n.param] if n.param in arguments else self.trace.captured[n.param]
-                apart = [e if isinstance(e, int) else sizes[e] for e in n.shape]
-                values[i] = array.reshape(apart) if i in self.trace.shapes else array
+                if i in self.trace.shapes:  # merged axes, taken apart
+                    array = array.reshape([e if isinstance(e, int) else sizes[e] for e in n.shape])
+                values[i] = array
         open_ = [g for g in self.trace.guards if isinstance(g, SizeGuard)]
         for part in self.parts:
             if part.program is not None:

@@ -82,6 +82,11 @@ class Call:
     keywords: Mapping[str, Any]
     text: str = ""
 
+    @property
+    def label(self) -> str:
+        """A short name for what it gives."""
+        return "chosen" if self.text else self.name.rpartition(".")[2]
+
     def __call__(self, operands: Sequence[Any]) -> Any:
         """The result for these operands."""
         arguments, keywords = _filled((self.arguments, self.keywords), operands)

@@ -11,11 +11,7 @@ from redfuser.frontend.source import user_expression, user_line
 
 LISTED = "docs/functions.md lists what can be recorded"
 
-_INSTEAD = {
-    **dict.fromkeys(("stack", "hstack", "vstack", "dstack", "column_stack", "block"),
-                    "return a tuple, and stack its arrays after the fused function"),
-    "concatenate": "do it before or after the fused function, or return a tuple",
-}
+_INSTEAD = {"block": "return a tuple, and stack its arrays after the fused function"}
 """NumPy function -> what to write in its place; anything else has to happen outside."""
 
 

@@ -202,8 +202,8 @@ class _Cut:
     def _given(self, i: int, n: TraceNode) -> TraceNode:
         """An input for what an earlier stage computes."""
         target = None if n.source is None else n.source.target
-        kind = n.param.call.name.split("[")[0].strip().rpartition(".")[2].rpartition(" ")[2] if n.op == "host" else ""
-        name = unique_name(target if target is not None and target.isidentifier() else kind or "given", self.names)
+        kind = n.param.call.label if n.op == "host" else "given"
+        name = unique_name(target if target is not None and target.isidentifier() else kind, self.names)
         self.reads[name] = i
         return replace(n, op="input", inputs=(), param=name, weak=False)
 
