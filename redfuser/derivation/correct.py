@@ -36,6 +36,9 @@ SOONEST = 3
 CHEAP = 40
 """A correction that costs no more is taken at once: it is a product or two, at most two exponentials, and hardly
 anything does the same for less. In the zoo no search went on from there and found anything cheaper."""
+LATE = 2
+"""So many rounds before the last a search ends that has found nothing, unless it is patient: what is found first in the
+last rounds is seldom the cheapest form."""
 LENGTH = Size(STREAM)
 
 
@@ -214,8 +217,10 @@ class _Enough:
             return "settled" if done else ""
         if not self.asked and (step.nodes > QUICK.nodes or step.iterations >= QUICK.iterations):
             self.asked = True
-            return "hopeless" if self.search.hopeless() else ""
-        return ""
+            if self.search.hopeless():
+                return "hopeless"
+        late = step.iterations >= self.search.limits.iterations - LATE
+        return "in vain" if late and not self.search.patient else ""
 
 
 def _state_knowledge(scope: Scope, model: Model, sweep: Sweep) -> None:

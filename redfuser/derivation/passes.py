@@ -163,6 +163,8 @@ def _try(search: Search, model: Model, sweep: Sweep, stage: Stage,
         refusal = _search(quick, model, sweep, stage, goals)
         if refusal is None:
             return None, goals
+        if refusal.outcome == "hopeless":  # a longer search is none the less
+            return _report(model, sweep, stage, refusal, ranks()), goals
         if not hopeless() and (others := _with_others(search, model, sweep, stage, goals)) is not None:
             return None, others
         search = replace(search, limits=replace(search.limits, nodes=ROOM * search.limits.nodes),
