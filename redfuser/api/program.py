@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from redfuser import pipeline
+from redfuser.api.replay import Likeness, Notes, Replay, likeness
 from redfuser.codegen.nodes import Kernel
 from redfuser.derivation import Derivation, Verdict
 from redfuser.derivation.fusion import FusedCascade
@@ -78,6 +79,7 @@ class Piece:
         self.outputs = tuple(self.cascade.outs)
         self.axes = (*(t.axes for t in self.cascade.tensors), *(o.axes for o in self.cascade.outs))
         self.whole = not any(t.view for t in self.cascade.tensors)
+        self.sources = tuple(t.name if t.view is None else t.view.source for t in self.cascade.tensors)
 
     def arrays(self, values: Mapping[str, Array], sizes: Mapping[str, int]) -> list[Array]:
         """The tensors of the cascade from the arrays of the program: several axes as one where it streams over them."""
@@ -92,21 +94,6 @@ class Piece:
         """How many of the `arrays` made from these values are copies."""
         pairs = [(t.view.source, a) for t, a in zip(self.cascade.tensors, arrays, strict=True) if t.view is not None]
         return sum(a.size > 0 and not np.may_share_memory(a, values[source]) for source, a in pairs)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One kernel of a call that can be repeated: what to run, on what lengths, and the outputs to make.
-
-    outputs  (name, shape for the kernel, shape of the result, dtype)
-    """
-
-    piece: Piece
-    built: Built
-    call: Callable[[list[Array]], None]
-    sizes: Mapping[str, int]
-    copies: int
-    outputs: tuple[tuple[str, tuple[int, ...], tuple[int, ...], np.dtype[Any]], ...]
 
 
 MOST_LAYOUTS = 256
@@ -159,7 +146,7 @@ class Program:
         self._tensors = tuple(Tensor(names.get(t.name, t.name), t.axes, t.dtype) for t in self.term.tensors)
         self._products = tuple(a for c in self.partition.cascades for a in c.axes if a.parts)
         self.lock = threading.RLock()
-        self._steps: dict[tuple[Any, ...], tuple[Step, ...]] = {}
+        self._replays: dict[Likeness, Replay] = {}
         dtypes = {t.name: numpy_dtype(t.dtype) for t in self.term.tensors}
         self._inputs = tuple(
             (n.param, drop_units(traced.caller_shape(i)), dtypes[n.param], i if i in traced.shapes else None)
@@ -168,6 +155,7 @@ class Program:
         )
         self.output_names = tuple(o.name for o in self.term.outs)
         self._merged = {n: i for n, i in zip(self.output_names, traced.outputs, strict=True) if i in traced.shapes}
+        self._captured = {n: traced.captured[n] for n, *_ in self._inputs if n not in traced.arguments}
         self.joins = joins_of(traced.structure)
         self.guarded = bool(traced.guards) or any(s.fixed for s in traced.sizes)
 
@@ -222,50 +210,50 @@ class Program:
         MemoryError
             when the workspace of a kernel cannot be allocated.
         """
+        if self._replays and (replay := self.replay(arguments, outs)) is not None:
+            made = replay.run([arguments[n] for n in self.trace.arguments], [outs[n] for n in outs])
+            if made is not None:
+                return dict(zip(self.output_names, made, strict=True))
         values = self.tensors(arguments)
-        layout = tuple([(a.shape, a.strides, a.flags.aligned) for a in values.values()])
-        steps = () if outs else self._steps.get(layout, ())
-        if steps:
-            return self._repeat(steps, values)
         sizes = self.sizes(values)
         if 0 in sizes.values():
             refuse_empty(self.trace, self._lengths(arguments))
-        repeated: list[Step] = []
+        notes = Notes({n: arguments[n] for n in self.trace.arguments}, self._captured, outs)
         for piece in self.pieces:
             results = [self._result(o, piece, outs.get(o.name), sizes) for o in piece.outputs]
             made = [
                 a.reshape([sizes[base_axis(x)] for x in o.axes]) for o, a in zip(piece.outputs, results, strict=True)
             ]
             inputs = piece.arrays(values, sizes)
-            copies = piece.copies(values, inputs)
-            self.stats.copies += copies
+            self.stats.copies += piece.copies(values, inputs)
             built = self._run_piece(piece, inputs, made, sizes)
             call = None if built.compiled is None else built.compiled.repeatable(inputs, made, sizes)
-            pairs = list(zip(piece.outputs, made, results, strict=True))
-            if call is not None:
-                shapes = tuple((o.name, a.shape, r.shape, a.dtype) for o, a, r in pairs)
-                repeated.append(Step(piece, built, call, sizes, copies, shapes))
-            for o, a, r in pairs:
+            for o, a, r in zip(piece.outputs, made, results, strict=True):
                 if not np.may_share_memory(a, r):  # the caller's array, whose axes do not lie side by side
                     r[...] = a.reshape(r.shape)
                 values[o.name] = r
-        if not outs and len(repeated) == len(self.pieces):
-            if len(self._steps) >= MOST_LAYOUTS:
-                self._steps.clear()
-            self._steps[layout] = tuple(repeated)
+                notes.result(o.name, outs.get(o.name, r))
+            notes.launch(call, built, [*zip(piece.sources, inputs, strict=True),
+                                       *((o.name, a) for o, a in zip(piece.outputs, made, strict=True))])
+        self._remember(notes, values)
         return values
 
-    def _repeat(self, steps: tuple[Step, ...], values: dict[str, Array]) -> dict[str, Array]:
-        """The kernels of an earlier call on arrays of the same shapes and strides: nothing is left to decide."""
-        for step in steps:
-            made = [np.empty(shape, dtype) for _, shape, _, dtype in step.outputs]
-            step.call([*step.piece.arrays(values, step.sizes), *made])
-            for (name, flat, shape, _), array in zip(step.outputs, made, strict=True):
-                values[name] = array if flat == shape else array.reshape(shape)
-            step.built.runs += 1
-            self.stats.copies += step.copies
-        self.stats.kernel_runs += len(steps)
-        return values
+    def replay(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> Replay | None:
+        """What is known of earlier calls on arrays like these."""
+        return self._replays.get(self._likeness(arguments, outs))
+
+    def _likeness(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> Likeness:
+        return likeness([arguments[n] for n in self.trace.arguments]) + likeness([outs[n] for n in outs])
+
+    def _remember(self, notes: Notes, values: Mapping[str, Array]) -> None:
+        """Keep what a call found out, unless the next may differ."""
+        if not notes.sound or len(notes.outs) not in (0, len(self.output_names)):
+            return
+        outputs = [(n, np.shape(self.trace.for_caller(values[n], i)))
+                   for n, i in zip(self.output_names, self.trace.outputs, strict=True)]
+        if len(self._replays) >= MOST_LAYOUTS:
+            self._replays.clear()
+        self._replays[self._likeness(notes.arguments, notes.outs)] = Replay(notes, outputs, self.stats)
 
     def _caller_shape(self, o: Out, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         """The shape of an output with merged axes for the caller, without dimensions of size 1; None for others.

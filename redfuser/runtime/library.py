@@ -13,7 +13,7 @@ import numpy as np
 from redfuser.codegen.c import CTarget, entry_name, print_c
 from redfuser.codegen.nodes import For, If, Kernel, MatMul, Stmt
 from redfuser.errors import NoCompiler, ShapeError
-from redfuser.runtime.arrays import Array, Port
+from redfuser.runtime.arrays import Array, Port, data_pointer
 from redfuser.runtime.build import build_library, load_library
 from redfuser.runtime.compiler import Compiler, find_compiler
 from redfuser.runtime.machine import thread_count, vector_unit
@@ -178,7 +178,7 @@ class CompiledKernel:
                     raise ShapeError(f"outputs {other!r} and {name!r} share memory; pass separate arrays")
 
     def _call(self, arrays: Sequence[Array], sizes: Mapping[str, int], threads: int | None) -> None:
-        Call(self, arrays, sizes, threads)(arrays)
+        Call(self, arrays, sizes, threads)([data_pointer(a) for a in arrays])
 
     def repeatable(self, arrays: Sequence[Array], outs: Sequence[Array], sizes: Mapping[str, int]) -> Call | None:
         """The call of `run` on these arrays, for others of the same dtypes, shapes, strides and alignment.
@@ -210,16 +210,15 @@ class Call:
         self._threads = threads
         self.lengths = dict(sizes)
 
-    def __call__(self, arrays: Sequence[Array]) -> None:
-        """Run on inputs, then outputs.
+    def __call__(self, addresses: Sequence[int]) -> None:
+        """Run on the arrays at these addresses: inputs, then outputs.
 
         Raises
         ------
         MemoryError
             when the workspace cannot be allocated; the outputs are untouched.
         """
-        pointers = [a.__array_interface__["data"][0] for a in arrays]
-        if self._entry(self._data_type(*pointers), self._sizes, self._strides, self._threads, self._runtime):
+        if self._entry(self._data_type(*addresses), self._sizes, self._strides, self._threads, self._runtime):
             raise MemoryError(
                 f"kernel {self._kernel.kernel.name} could not allocate its workspace for sizes {self.lengths}; "
                 "free memory or use fewer threads"

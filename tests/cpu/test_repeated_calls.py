@@ -1,0 +1,174 @@
+"""A call like an earlier one only passes addresses: what it must still notice."""
+
+import gc
+
+import numpy as np
+import pytest
+from functions import attention, layernorm, logsumexp, softmax
+
+import redfuser as rf
+from redfuser.errors import ShapeError
+
+
+def data(*shape, seed=0, dtype="float32"):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def twice(fused, *args, **kwargs):
+    """The second of two calls, which is a repetition."""
+    fused(*args, **kwargs)
+    return fused(*args, **kwargs)
+
+
+def scaled(x, y):
+    return (x * y).sum(-1) / np.sqrt((x * x).sum(-1))
+
+
+def test_other_arrays_of_the_same_likeness():
+    fused = rf.fuse(softmax)
+    for seed in range(4):
+        x = data(7, 33, seed=seed)
+        np.testing.assert_allclose(fused(x), softmax(x), rtol=1e-5)
+    assert len(fused._known) == 1
+    assert fused.stats.kernel_runs == 4
+
+
+def test_one_array_for_two_arguments_and_then_two_arrays():
+    fused = rf.fuse(scaled)
+    x, y = data(5, 40), data(5, 40, seed=1)
+    np.testing.assert_allclose(twice(fused, x, x), scaled(x, x), rtol=1e-5)
+    np.testing.assert_allclose(fused(x, y), scaled(x, y), rtol=1e-4)
+    np.testing.assert_allclose(fused(y, x), scaled(y, x), rtol=1e-4)
+
+
+@pytest.mark.parametrize("view", [
+    lambda x: x.T, lambda x: x[::2], lambda x: x[:, ::-1], lambda x: x[:, 1:],
+    lambda x: np.broadcast_to(x[:1], x.shape),
+    lambda x: x.astype(">f4"), lambda x: np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view("f4").reshape(x.shape),
+    lambda x: x.copy()[:0], lambda x: x.astype("float64"),
+])
+def test_other_layouts_of_the_same_data(view):
+    fused = rf.fuse(logsumexp)
+    x = data(12, 12)
+    twice(fused, x)
+    got = twice(fused, view(x))
+    np.testing.assert_allclose(got, logsumexp(view(x).astype("float64")), rtol=1e-5)
+
+
+def test_results_are_arrays_of_their_own():
+    fused = rf.fuse(softmax)
+    x = data(6, 20)
+    results = [fused(x * k) for k in range(5)]
+    gc.collect()
+    for k, r in enumerate(results):
+        assert r.flags.owndata
+        np.testing.assert_allclose(r, softmax(x * k), rtol=1e-5)
+
+
+def test_output_of_the_caller():
+    fused = rf.fuse(softmax)
+    x, out = data(6, 20), np.empty((6, 20), np.float32)
+    assert twice(fused, x, out=out) is out
+    np.testing.assert_allclose(out, softmax(x), rtol=1e-5)
+    strided = np.zeros((6, 40), np.float32)
+    assert twice(fused, x, out=strided[:, ::2]).base is strided
+    np.testing.assert_allclose(strided[:, ::2], softmax(x), rtol=1e-5)
+    assert not strided[:, 1::2].any()
+
+
+def test_output_over_the_input_after_one_beside_it():
+    fused = rf.fuse(softmax)
+    memory = np.zeros(300, np.float32)
+    x, out = memory[:120].reshape(6, 20), np.empty((6, 20), np.float32)
+    x[...] = data(6, 20)
+    expected = softmax(x)
+    twice(fused, x, out=out)
+    over = memory[10:130].reshape(6, 20)
+    fused(x, out=over)
+    np.testing.assert_allclose(over, expected, rtol=1e-5)
+    x[...] = data(6, 20)
+    fused(x, out=x)
+    np.testing.assert_allclose(x, expected, rtol=1e-5)
+
+
+def test_output_that_must_not_be_written():
+    fused = rf.fuse(softmax)
+    x, out = data(6, 20), np.empty((6, 20), np.float32)
+    twice(fused, x, out=out)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="not writable"):
+        fused(x, out=out)
+
+
+def test_outputs_over_each_other():
+    def two(x):
+        m = x.max(-1, keepdims=True)
+        e = np.exp(x - m)
+        return e, e / e.sum(-1, keepdims=True)
+
+    fused = rf.fuse(two)
+    x = data(4, 9)
+    a, b = np.empty_like(x), np.empty_like(x)
+    twice(fused, x, out=(a, b))
+    np.testing.assert_allclose(b, softmax(x), rtol=1e-5)
+    with pytest.raises(ShapeError, match="share memory"):
+        fused(x, out=(a, a))
+
+
+def test_captured_arrays_are_read_where_they_lie():
+    weight = data(16)
+
+    def weighted(x):
+        return (x * weight).sum(-1) / np.sqrt((x * x).sum(-1))
+
+    fused = rf.fuse(weighted)
+    x = data(3, 16)
+    np.testing.assert_allclose(twice(fused, x), weighted(x), rtol=1e-5)
+    weight *= 2
+    np.testing.assert_allclose(fused(x), weighted(x), rtol=1e-5)
+
+
+def test_several_kernels_and_nested_results():
+    def both(x, y):
+        mean = x.mean(-1, keepdims=True)
+        return {"spread": np.abs(x - mean).mean(-1), "all": (softmax(y), y.sum())}
+
+    fused = rf.fuse(both)
+    for seed in range(3):
+        x, y = data(5, 30, seed=seed), data(4, 30, seed=seed + 9)
+        got, expected = fused(x, y), both(x, y)
+        np.testing.assert_allclose(got["spread"], expected["spread"], rtol=1e-5)
+        np.testing.assert_allclose(got["all"][0], expected["all"][0], rtol=1e-5)
+        np.testing.assert_allclose(got["all"][1], expected["all"][1], rtol=1e-4)
+        assert type(got["all"][1]) is type(expected["all"][1])
+
+
+def test_dimensions_of_size_one():
+    fused = rf.fuse(layernorm)
+    x, w, b = data(3, 1, 8), data(8), data(8, seed=1)
+    got = twice(fused, x, w, b)
+    assert got.shape == (3, 1, 8)
+    np.testing.assert_allclose(got, layernorm(x, w, b), rtol=1e-4, atol=1e-5)
+    q = data(2, 1, 4)
+    np.testing.assert_allclose(twice(rf.fuse(attention), q, q, q), attention(q, q, q), rtol=1e-4, atol=1e-6)
+
+
+def test_what_a_name_outside_holds_is_looked_at_each_time():
+    scope = {"np": np, "scale": 2.0}
+    exec("def f(x):\n    return (x * scale).sum(-1)", scope)
+    fused = rf.fuse(scope["f"])
+    x = data(3, 5)
+    twice(fused, x)
+    scope["scale"] = 3.0
+    np.testing.assert_allclose(fused(x), 3 * x.sum(-1), rtol=1e-5)
+
+
+def test_many_layouts_are_forgotten_in_the_end():
+    from redfuser.api.program import MOST_LAYOUTS
+
+    fused = rf.fuse(softmax)
+    for n in range(1, MOST_LAYOUTS + 20):
+        fused(np.ones((2, n + 1), np.float32))
+    assert len(fused._known) <= MOST_LAYOUTS
+    x = data(2, 5)
+    np.testing.assert_allclose(fused(x), softmax(x), rtol=1e-5)
