@@ -27,6 +27,7 @@ from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import parts_of, present, result_shape, with_products
 from redfuser.pipeline import Options
+from redfuser.runtime.memory import pool
 
 Array = np.ndarray[Any, Any]
 Layouts = tuple[str | None, ...]
@@ -269,7 +270,7 @@ class Program:
         """The array that receives an output: the caller's, or a new one."""
         shape = result_shape(o, piece.parts, sizes)
         if array is None:
-            return np.empty(shape, numpy_dtype(o.dtype))
+            return pool().empty(shape, numpy_dtype(o.dtype))
         if array.shape == self._caller_shape(o, shape):
             array = array.reshape(shape)  # a view: axes are split
         if array.shape != shape:

@@ -7,6 +7,7 @@ addresses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from redfuser.runtime.arrays import Array, data_pointer, extent
+from redfuser.runtime.memory import LEAST, pool
 
 Likeness = tuple[Any, ...]
 
@@ -106,6 +108,8 @@ class Replay:
         outs = [notes.outs[n] for n in names if n in notes.outs]
         self._out_masks = tuple(a.dtype.alignment - 1 for a in outs)
         self._out_extents = tuple(extent(a) for a in outs)
+        large = any(math.prod(shape) * dtype.itemsize >= LEAST for shape, dtype in made.values())
+        self._empty: Callable[..., Array] = pool().empty if large else np.empty
         self._stats = stats
         assert first + len(order) == len(notes.arrays)
 
@@ -127,7 +131,7 @@ class Replay:
         addresses += self._fixed
         made: list[Array] = []
         for shape, dtype, position in self._fill:
-            array = np.empty(shape, dtype) if position < 0 else outs[position]
+            array = self._empty(shape, dtype) if position < 0 else outs[position]
             made.append(array)
             addresses.append(data_pointer(array))
         for launch in self._launches:
