@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from redfuser.extract import Plan, Profile
     from redfuser.extract.device import Device
     from redfuser.extract.frontier import Form, Frontier
+    from redfuser.extract.library import Apart
     from redfuser.rules import RuleSet
     from redfuser.runtime import CompiledKernel
 
@@ -234,6 +235,13 @@ def plan_step(
     from redfuser.extract import plan
 
     return plan(fused, sizes, profile, layouts, dtype)
+
+
+def library_step(chosen: Plan) -> Apart | None:
+    """5b: the same fusion with its plain matrix products computed by a library; None where it has none."""
+    from redfuser.extract.library import apart
+
+    return apart(chosen)
 
 
 def tile_step(chosen: Plan) -> Kernel:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from redfuser import pipeline
+from redfuser.api.products import LibraryPlan
 from redfuser.api.program import Array, Built, Program
 from redfuser.api.staged import Staged
 from redfuser.codegen.nodes import Kernel
@@ -138,14 +139,14 @@ class Lowered:
                 values[o.name] = a.reshape(result_shape(o, piece.parts, sizes))
 
     @property
-    def plan(self) -> Group[Plan]:
+    def plan(self) -> Group[Plan | LibraryPlan]:
         """The chosen schedules."""
         return Group(b.plan for b in self.built)
 
     @property
     def tiles(self) -> Group[Kernel]:
         """The tile programs."""
-        return Group(b.kernel for b in self.built)
+        return Group(k for b in self.built for k in b.kernels)
 
     def source(self, language: str = "c", *, arch: str | None = None) -> str:
         """The text of all kernels.

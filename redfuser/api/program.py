@@ -6,17 +6,20 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from redfuser import pipeline
+from redfuser.api.products import Compiled, LibraryPlan, ProductsApart
 from redfuser.api.replay import Likeness, Notes, Replay, likeness
 from redfuser.codegen.nodes import Kernel
 from redfuser.derivation import Derivation, Verdict
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import DTypeError, ShapeError
 from redfuser.extract import Plan
+from redfuser.extract.library import Candidates
 from redfuser.frontend import Trace
 from redfuser.frontend.structure import joins_of
 from redfuser.frontend.verify import refuse_empty
@@ -53,16 +56,24 @@ class Stats:
 
 @dataclass
 class Built:
-    """A kernel of one cascade for one set of memory layouts. `compiled` is None under `target="interpret"`."""
+    """The kernel of one cascade for one set of memory layouts, or its kernels where a library computes products
+    between them. `compiled` is None under `target="interpret"`."""
 
-    plan: Plan
-    kernel: Kernel
+    plan: Plan | LibraryPlan
+    kernels: tuple[Kernel, ...]
     compiled: Any
     runs: int = 0
 
+    @property
+    def paths(self) -> tuple[str | None, ...]:
+        """The shared library of each kernel."""
+        if isinstance(self.compiled, ProductsApart):
+            return tuple(str(c.compiled.path) for c in self.compiled.kernels)
+        return (None if self.compiled is None else str(self.compiled.path),)
+
     def serves(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the lengths the kernel was specialised for are the ones at hand."""
-        return all(sizes[a] == n for a, n in self.kernel.static)
+        """Whether the lengths the kernels were specialised for are the ones at hand."""
+        return all(sizes[a] == n for kernel in self.kernels for a, n in kernel.static)
 
 
 @dataclass
@@ -73,7 +84,7 @@ class Piece:
     derivation: Derivation | None
     fused: FusedCascade
     dtype: str
-    kernels: dict[Layouts, list[Built]] = field(default_factory=dict)
+    kernels: dict[tuple[Layouts, bool], list[Built]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.parts = parts_of(self.cascade.axes)
@@ -81,6 +92,14 @@ class Piece:
         self.axes = (*(t.axes for t in self.cascade.tensors), *(o.axes for o in self.cascade.outs))
         self.whole = not any(t.view for t in self.cascade.tensors)
         self.sources = tuple(t.name if t.view is None else t.view.source for t in self.cascade.tensors)
+
+    @cached_property
+    def _candidates(self) -> Candidates:
+        return Candidates.of(self.fused, self.dtype)
+
+    def products_pay(self, sizes: Mapping[str, int]) -> bool:
+        """Whether plain products in it, where there are any, are worth a library call at these lengths."""
+        return self._candidates.pay(sizes, pipeline.machine_profile(), self.dtype)
 
     def arrays(self, values: Mapping[str, Array], sizes: Mapping[str, int]) -> list[Array]:
         """The tensors of the cascade from the arrays of the program: several axes as one where it streams over them."""
@@ -283,7 +302,8 @@ class Program:
             from redfuser.codegen import run_kernel
 
             io = dict(zip((t.name for t in piece.cascade.tensors), inputs, strict=True))
-            run_kernel(built.kernel, io, {o.name: a for o, a in zip(piece.outputs, outs, strict=True)}, sizes)
+            (kernel,) = built.kernels
+            run_kernel(kernel, io, {o.name: a for o, a in zip(piece.outputs, outs, strict=True)}, sizes)
             self.stats.interpreter_runs += 1
         else:
             built.compiled.run(inputs, outs, sizes)
@@ -295,24 +315,43 @@ class Program:
         """The kernel for these layouts and static lengths; built when there is none yet."""
         c = piece.cascade
         layouts = tuple([contiguous_axis(a, axes) for a, axes in zip((*inputs, *outs), piece.axes, strict=True)])
-        for built in piece.kernels.get(layouts, ()):
+        library = self.options.target != "interpret" and piece.products_pay(sizes)
+        for built in piece.kernels.get((layouts, library), ()):
             if built.serves(sizes):
                 return built
         with self.lock:
-            for built in piece.kernels.get(layouts, ()):
+            for built in piece.kernels.get((layouts, library), ()):
                 if built.serves(sizes):
                     return built
             names = (*(t.name for t in c.tensors), *(o.name for o in c.outs))
-            built = self._build(piece, dict(zip(names, layouts, strict=True)), sizes)
-            piece.kernels[layouts] = [*piece.kernels.get(layouts, ()), built]
+            built = self._build(piece, dict(zip(names, layouts, strict=True)), sizes, library)
+            piece.kernels[layouts, library] = [*piece.kernels.get((layouts, library), ()), built]
             return built
 
-    def _build(self, piece: Piece, layouts: Mapping[str, str | None], sizes: Mapping[str, int]) -> Built:
-        profile = pipeline.machine_profile()
-        chosen = pipeline.plan_step(piece.fused, sizes, layouts, piece.dtype, profile)
-        kernel = pipeline.tile_step(chosen)
+    def _build(
+        self, piece: Piece, layouts: Mapping[str, str | None], sizes: Mapping[str, int], library: bool
+    ) -> Built:
+        chosen = pipeline.plan_step(piece.fused, sizes, layouts, piece.dtype, pipeline.machine_profile())
+        parts = pipeline.library_step(chosen) if library else None
+        if parts is not None:
+            known = {**layouts, **{product: layouts[out] for product, out in parts.result}}
+            apart = ProductsApart(piece.fused, parts, lambda f: self._compiled(f, sizes, known, piece.dtype), sizes)
+            return Built(apart.plan, tuple(c.kernel for c in apart.kernels), apart)
         if self.options.target == "interpret":
-            return Built(chosen, kernel, None)
+            return Built(chosen, (pipeline.tile_step(chosen),), None)
+        made = self._compiled(piece.fused, sizes, layouts, piece.dtype, chosen)
+        return Built(chosen, (made.kernel,), made.compiled)
+
+    def _compiled(
+        self, fused: FusedCascade, sizes: Mapping[str, int], layouts: Mapping[str, str | None], dtype: str,
+        chosen: Plan | None = None,
+    ) -> Compiled:
+        """The kernel of a fusion. `layouts` of arrays that it makes for itself: C order."""
+        if chosen is None:
+            names = {t.name for t in fused.cascade.tensors} | {o.name for o in fused.cascade.outs}
+            own = {n: axis for n, axis in layouts.items() if n in names}
+            chosen = pipeline.plan_step(fused, sizes, own, dtype, pipeline.machine_profile())
+        kernel = pipeline.tile_step(chosen)
         compiled = pipeline.kernel_step(kernel)
         self.stats.compilations += 1
-        return Built(chosen, kernel, compiled)
+        return Compiled(fused, chosen, kernel, compiled)

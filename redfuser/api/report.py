@@ -12,6 +12,7 @@ from typing import Any
 
 from redfuser import pipeline
 from redfuser.api.lowered import Lowered
+from redfuser.api.products import LibraryPlan
 from redfuser.api.program import Program
 from redfuser.api.report_text import merge_text, report_lines, sections, update_text
 from redfuser.derivation import Derivation, Verdict
@@ -365,17 +366,19 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
         ]
     kernels = [
         KernelInfo(
-            name=b.kernel.name,
+            name=kernel.name,
             language="C" if b.compiled is not None else "tile program",
             compiled=b.compiled is not None,
-            path=None if b.compiled is None else str(b.compiled.path),
+            path=path,
             runs=b.runs,
-            notes=b.kernel.notes,
+            notes=kernel.notes,
         )
         for b in lowered.built
+        for kernel, path in zip(b.kernels, b.paths, strict=True)
     ]
     called = () if isinstance(program, Program) else program.calls
     notes = (*(f"run by NumPy between the kernels, not fused: {c}" for c in called),
+             *(n for b in lowered.built if isinstance(b.plan, LibraryPlan) for n in b.plan.notes),
              *(f"assembled in plain NumPy after the kernels, not fused: {j}" for j in program.joins))
     return Report(name, tuple(cascades), traffic(lowered), tuple(kernels), notes, with_frontier=frontier,
                   elementwise=tuple(elementwise))

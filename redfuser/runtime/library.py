@@ -133,7 +133,7 @@ class CompiledKernel:
                 f"got {len(arrays)} and {len(outs)}"
             )
         targets = [self._output(p, a, sizes) for p, a in zip(self._outputs, outs, strict=True)]
-        self._check_outputs_apart(targets)
+        check_apart([p.name for p in self._outputs], targets)
         inputs = [self._input(p, a, sizes, targets) for p, a in zip(self._inputs, arrays, strict=True)]
         self._call([*inputs, *targets], sizes, threads)
         for given, computed in zip(outs, targets, strict=True):
@@ -164,19 +164,6 @@ class CompiledKernel:
         port.check_unit(array)
         return array
 
-    def _check_outputs_apart(self, targets: Sequence[Array]) -> None:
-        """Two outputs in one memory have no meaning, nor has one whose elements share memory."""
-        for i, a in enumerate(targets):
-            name = self._outputs[i].name
-            if a.size and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
-                raise ShapeError(
-                    f"output {name!r} repeats its elements (a broadcast view); pass an array of its own"
-                )
-            for j in range(i):
-                if np.may_share_memory(a, targets[j]) and np.shares_memory(a, targets[j]):
-                    other = self._outputs[j].name
-                    raise ShapeError(f"outputs {other!r} and {name!r} share memory; pass separate arrays")
-
     def _call(self, arrays: Sequence[Array], sizes: Mapping[str, int], threads: int | None) -> None:
         Call(self, arrays, sizes, threads)([data_pointer(a) for a in arrays])
 
@@ -190,6 +177,22 @@ class CompiledKernel:
         if not all(p.direct(a) for p, a in zip(ports, io, strict=True)):
             return None
         return Call(self, io, sizes, None)
+
+
+def check_apart(names: Sequence[str], outs: Sequence[Array]) -> None:
+    """Two outputs in one memory have no meaning, nor has one whose elements share memory.
+
+    Raises
+    ------
+    ShapeError
+        naming the outputs.
+    """
+    for i, a in enumerate(outs):
+        if a.size and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
+            raise ShapeError(f"output {names[i]!r} repeats its elements (a broadcast view); pass an array of its own")
+        for j in range(i):
+            if np.may_share_memory(a, outs[j]) and np.shares_memory(a, outs[j]):
+                raise ShapeError(f"outputs {names[j]!r} and {names[i]!r} share memory; pass separate arrays")
 
 
 class Call:

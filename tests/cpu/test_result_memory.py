@@ -47,7 +47,9 @@ def test_results_that_are_kept_stay_as_they_are():
         fused(x + k)
     for k, r in enumerate(kept):
         np.testing.assert_allclose(r, softmax(x * k), rtol=2e-5)
-        assert r.flags.c_contiguous and r.flags.writeable and r.dtype == x.dtype
+        assert r.flags.c_contiguous
+        assert r.flags.writeable
+        assert r.dtype == x.dtype
 
 
 def test_small_results_and_a_pool_of_nothing_come_from_numpy():
@@ -125,7 +127,7 @@ def test_the_setting_must_be_a_number(monkeypatch):
     memory.pool.cache_clear()
     monkeypatch.setenv("REDFUSER_POOL_MB", "many")
     try:
-        with pytest.raises(SettingError, match="REDFUSER_POOL_MB.*0 or more"):
+        with pytest.raises(SettingError, match=r"REDFUSER_POOL_MB.*0 or more"):
             memory.pool()
     finally:
         memory.pool.cache_clear()
