@@ -25,6 +25,7 @@ from programs import (
     variants,
 )
 
+from redfuser.codegen.c import CTarget, print_c
 from redfuser.codegen.nodes import At, Buf, LetScalar, Put, Red, Set, Sweep
 from redfuser.ir import Const, Size, Var, op
 
@@ -197,6 +198,23 @@ def test_constant_extents_and_prefetch(variant):
             rtol=1e-4,
             atol=1e-5,
         )
+
+
+def test_sweeps_share_the_lines_they_fetch():
+    """Together they fetch every line of a trip once; a trip of one line is the first's."""
+    x = row_cell("x", "float32")
+    ahead = (At(x.buf, (op("add", r, Const(1)), n)),)
+    target = CTarget(32)
+
+    def fetched(turn, unroll):
+        sweep = Sweep("n", Const(0), N, (Red("s", "sum", x),), (), unroll, ahead, turn)
+        y = Buf("y", (R,), "global", "float32", 0)
+        kernel = task_kernel("shared", "float32", [x.buf], [y], [sweep, Set(At(y, (r,)), Var("s"))])
+        return re.findall(r"__builtin_prefetch\(\w+ \+ at(?: \+ (\d+))?, 0, 2\)", print_c(kernel, target))
+
+    assert fetched((0, 1), 4) == ["", "16"]
+    assert fetched((0, 2), 4) + fetched((1, 2), 4) == ["", "16"]
+    assert fetched((0, 2), 1) + fetched((1, 2), 1) == [""]
 
 
 @VARIANTS
