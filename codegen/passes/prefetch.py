@@ -14,7 +14,6 @@ from redfuser.codegen.nodes import At, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, lane_expressions
 from redfuser.ir import COSTLY, Expr, Op, children
 
-
 SHARES = 2
 """Sweeps that share the lines: a trip of a sweep covers two."""
 
