@@ -96,7 +96,6 @@ class Replay:
         self._kept = tuple(notes.captured.values())
         self._given = bool(notes.outs)
         made = {n: (shapes.get(n, shape), dtype) for n, (shape, dtype) in notes.made.items()}
-        first = len(notes.arguments) + len(self._fixed)
         order = [n for n in notes.arrays if n not in notes.arguments and n not in notes.captured]
         # a slot of an array to be made, or the position among the caller's
         names = [name for name, _ in outputs]
@@ -111,7 +110,6 @@ class Replay:
         large = any(math.prod(shape) * dtype.itemsize >= LEAST for shape, dtype in made.values())
         self._empty: Callable[..., Array] = pool().empty if large else np.empty
         self._stats = stats
-        assert first + len(order) == len(notes.arrays)
 
     def run(self, arrays: Sequence[Array], outs: Sequence[Array] = ()) -> list[Array] | None:
         """The outputs; None where these arrays need more care: one is not aligned, or an output lies over another
