@@ -39,6 +39,10 @@ class Launch:
     places: tuple[tuple[int, int], ...]
     built: Counted
 
+    def takes_all(self, slots: int) -> bool:
+        """Whether it takes every slot as it is, in order."""
+        return self.places == tuple((slot, 0) for slot in range(slots))
+
 
 @dataclass
 class Notes:
@@ -91,7 +95,7 @@ class Replay:
     def __init__(self, notes: Notes, outputs: Sequence[tuple[str, tuple[int, ...]]], stats: Any) -> None:
         """`outputs`: the name of each output, and its shape for the caller."""
         shapes = dict(outputs)
-        self._launches = tuple(notes.launches)
+        self._launches = tuple((launch, launch.takes_all(len(notes.arrays))) for launch in notes.launches)
         self._fixed = [data_pointer(a) for a in notes.captured.values()]
         self._kept = tuple(notes.captured.values())
         self._given = bool(notes.outs)
@@ -132,8 +136,8 @@ class Replay:
             array = self._empty(shape, dtype) if position < 0 else outs[position]
             made.append(array)
             addresses.append(data_pointer(array))
-        for launch in self._launches:
-            launch.call([addresses[slot] + behind for slot, behind in launch.places])
+        for launch, whole in self._launches:
+            launch.call(addresses if whole else [addresses[slot] + behind for slot, behind in launch.places])
             launch.built.runs += 1
         self._stats.kernel_runs += len(self._launches)
         return [made[i] for i in self._outputs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ class CompiledKernel:
         self._inputs = [Port(b) for b in kernel.tensors]
         self._outputs = [Port(b) for b in kernel.outs]
         ports = [*self._inputs, *self._outputs]
-        self._data_type = ctypes.c_void_p * max(1, len(ports))
+        self._pack = struct.Struct(f"{len(ports)}P").pack
         self._stride_type = ctypes.c_int64 * max(1, sum(p.rank for p in ports))
         self._size_type = ctypes.c_int64 * max(1, len(kernel.sizes))
         self._weight = PRODUCT_WEIGHT if _has_product(kernel) else 1
@@ -198,7 +199,7 @@ def check_apart(names: Sequence[str], outs: Sequence[Array]) -> None:
 class Call:
     """A kernel with its sizes, strides and number of threads fixed; only the addresses of the arrays are open."""
 
-    __slots__ = ("_data_type", "_entry", "_kernel", "_runtime", "_sizes", "_strides", "_threads", "lengths")
+    __slots__ = ("_entry", "_kernel", "_pack", "_runtime", "_sizes", "_strides", "_threads", "lengths")
 
     def __init__(
         self, kernel: CompiledKernel, arrays: Sequence[Array], sizes: Mapping[str, int], threads: int | None
@@ -207,7 +208,7 @@ class Call:
         if threads is None:
             threads = kernel.threads if work * kernel._weight >= SERIAL_ELEMENTS else 1
         self._kernel = kernel
-        self._entry, self._runtime, self._data_type = kernel._entry, kernel._runtime, kernel._data_type
+        self._entry, self._runtime, self._pack = kernel._entry, kernel._runtime, kernel._pack
         self._sizes = kernel._size_type(*[sizes[a] for a in kernel.kernel.sizes])
         self._strides = kernel._stride_type(*[s // a.itemsize for a in arrays for s in a.strides])
         self._threads = threads
@@ -221,7 +222,7 @@ class Call:
         MemoryError
             when the workspace cannot be allocated; the outputs are untouched.
         """
-        if self._entry(self._data_type(*addresses), self._sizes, self._strides, self._threads, self._runtime):
+        if self._entry(self._pack(*addresses), self._sizes, self._strides, self._threads, self._runtime):
             raise MemoryError(
                 f"kernel {self._kernel.kernel.name} could not allocate its workspace for sizes {self.lengths}; "
                 "free memory or use fewer threads"
