@@ -19,10 +19,10 @@ from redfuser.ir.traverse import walk
 
 DType = np.dtype[Any]
 
-STORAGE_ONLY = {"float16": "float32", "bfloat16": "float32"}
+STORAGE_ONLY = {"float16": "float32", "bfloat16": "float32", "float8_e4m3fn": "float32", "float8_e5m2": "float32"}
 """Name of a dtype that only stores numbers -> that of the arithmetic on them."""
 
-EXTENSIONS = ("bfloat16",)
+EXTENSIONS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes that NumPy itself does not have; the package ml_dtypes defines them."""
 
 _INTEGER_RESULT = ("idiv", "imod")
