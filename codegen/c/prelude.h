@@ -532,7 +532,15 @@ INLINE halves to_bfloat16(floats x) { /* round to nearest, ties to even; NaN sta
 }
 /*section bytes byte_halves */
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
+#if VECTOR_BYTES == 32 && REAL_BITS == 32 && defined(__AVX2__) && !defined(__clang__)
+typedef char all_bytes __attribute__((vector_size(16)));
+typedef long long low_half __attribute__((vector_size(16)));
+INLINE halves byte_halves(bytes b) { /* gcc splits the general form */
+  return (halves)__builtin_ia32_pmovzxbw128((all_bytes)(low_half){(long long)b, 0});
+}
+#else
 INLINE halves byte_halves(bytes b) { return __builtin_convertvector(b, halves); }
+#endif
 /*section rounded_bytes */
 /* Magnitudes in a format of 8 bits, as integers: round to nearest, ties to even. Exponents go on beyond its largest. */
 INLINE words rounded_bytes(floats x, int mantissa, int bias) {
