@@ -39,12 +39,8 @@ def dense(dtype, compute):
     edges = [0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, info.max, info.min, info.tiny, info.smallest_subnormal,
              2.0**-10, 2.0**-17, 1 + 2.0**-4 + 2.0**-30, 1 + 2.0**-3 + 2.0**-30, 2.0**15, 65504, 1e6, -1e30]
     with np.errstate(all="ignore"):
-        return np.concatenate([exact, np.nextafter(exact, compute_inf(compute)), np.nextafter(exact, -compute_inf(compute)),
-                               bits.astype(compute), np.array(edges, compute)])
-
-
-def compute_inf(compute):
-    return np.array(np.inf, compute)
+        beside = [np.nextafter(exact, np.array(side, compute)) for side in (np.inf, -np.inf)]
+        return np.concatenate([exact, *beside, bits.astype(compute), np.array(edges, compute)])
 
 
 def assert_same(got, want):
@@ -52,8 +48,8 @@ def assert_same(got, want):
     assert got.dtype == want.dtype
     nan = np.isnan(want)
     np.testing.assert_array_equal(np.isnan(got), nan)
-    integers = f"u{got.dtype.itemsize}"
-    np.testing.assert_array_equal(np.where(nan, 0, got.copy().view(integers)), np.where(nan, 0, want.copy().view(integers)))
+    bits = [np.where(nan, 0, np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}")) for a in (got, want)]
+    np.testing.assert_array_equal(*bits)
 
 
 def run(kernel, variant, arrays, sizes):
@@ -72,7 +68,8 @@ def rounded(x, dtype):
     held = numbers(dtype)[:128].astype(float)
     held = held[np.isfinite(held)]
     middles = np.append((held[1:] + held[:-1]) / 2, 1.5 * held[-1] - held[-2] / 2)
-    size = np.abs(np.asarray(x, float))
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        size = np.abs(np.asarray(x, float))
     code = np.searchsorted(middles, size)  # the one behind the largest is infinity or NaN
     tie = middles[np.minimum(code, len(middles) - 1)] == size
     code = np.where(np.isnan(size), 127, code + (tie & (code % 2 == 1)))
@@ -92,7 +89,8 @@ def rounded(x, dtype):
 def test_loads_stores_and_conversions_are_those_of_ml_dtypes(variant, compute, unit):
     """Whole vectors, tails, every step-th element, and backwards."""
     cells = [At(row_buffer(f"x{k}", d, unit), (r, n)) for k, d in enumerate((*NAMES, compute))]
-    results = [At(row_buffer(f"y{k}", d, unit), (r, n)) for k, d in enumerate((compute, compute, *NAMES, compute, compute))]
+    stored = (compute, compute, *NAMES, compute, compute)
+    results = [At(row_buffer(f"y{k}", d, unit), (r, n)) for k, d in enumerate(stored)]
     values = [cells[0] * 1.0, cells[1] * 1.0, cells[2], cells[2], *(Cast(d, cells[2]) for d in NAMES)]
     sweep = Sweep("n", Const(0), N, (), tuple(map(Put, results, values)), 2)
     kernel = task_kernel("eight", compute, [c.buf for c in cells], [c.buf for c in results], (sweep,))
@@ -117,7 +115,8 @@ def test_loads_stores_and_conversions_are_those_of_ml_dtypes(variant, compute, u
 @COMPUTE
 def test_scalars(variant, compute):
     rows = [Buf(f"x{k}", (Size("r"),), "global", d, 0) for k, d in enumerate((*NAMES, compute))]
-    outs = [Buf(f"y{k}", (Size("r"),), "global", d, 0) for k, d in enumerate((compute, compute, *NAMES, compute, compute))]
+    stored = (compute, compute, *NAMES, compute, compute)
+    outs = [Buf(f"y{k}", (Size("r"),), "global", d, 0) for k, d in enumerate(stored)]
     x = At(rows[2], (r,))
     values = [At(rows[0], (r,)) * 1.0, At(rows[1], (r,)) * 1.0, x, x, *(Cast(d, x) for d in NAMES)]
     body = tuple(Set(At(o, (r,)), v) for o, v in zip(outs, values, strict=True))
@@ -243,13 +242,15 @@ def test_quantised_per_token(dtype, source):
 def test_products_of_narrow_matrices(dtype, rows):
     """As rows, as columns, from both sides, large enough to be packed."""
     x, w = normal(dtype, rows, 96), normal(dtype, 96, 40, seed=1)
+    turned = np.ascontiguousarray(w.T)
     for f, args in ((lambda x, w: F.softmax(x.astype(np.float32) @ w.astype(np.float32)), (x, w)),
-                    (lambda x, w: F.softmax(x.astype(np.float32) @ w.astype(np.float32).T), (x, np.asarray(w.T, order="C"))),
-                    (lambda x, w: F.softmax((x @ w)), (x, w))):
+                    (lambda x, w: F.softmax(x.astype(np.float32) @ w.astype(np.float32).T), (x, turned)),
+                    (lambda x, w: F.softmax(x @ w), (x, w))):
         got = rf.fuse(f)(*args)
         np.testing.assert_allclose(got, f(*wide(args)), rtol=1e-4, atol=1e-6)
     scores = normal(np.float32, rows, 96, seed=5)
-    np.testing.assert_allclose(KERNELS[quantised_product](scores, w), quantised_product(scores, w), rtol=1e-4, atol=1e-3)
+    got = KERNELS[quantised_product](scores, w)
+    np.testing.assert_allclose(got, quantised_product(scores, w), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("weights", ["int8", "float32"])
@@ -265,17 +266,20 @@ def test_products_of_quantised_integers(weights):
 def test_whole_bytes_in_and_out():
     x = np.random.default_rng(0).integers(0, 256, (7, 99)).astype(np.uint8)
     f = rf.fuse(lambda x: np.rint((x - x.astype(np.float32).mean(axis=-1, keepdims=True)) / 2).astype(np.int8))
-    np.testing.assert_array_equal(f(x), np.rint((x - x.astype(float).mean(axis=-1, keepdims=True)) / 2).astype(np.int8))
+    exact = (x - x.astype(float).mean(axis=-1, keepdims=True)) / 2
+    assert (np.abs(f(x) - exact) < 0.5 + 1e-4).all()
     g = rf.fuse(lambda x: (255 * x / x.max(axis=-1, keepdims=True)).astype(np.uint8))
     floats = np.abs(normal(np.float32, 7, 99))
-    assert (np.abs(g(floats).astype(int) - (255 * floats / floats.max(axis=-1, keepdims=True)).astype(np.uint8)) <= 1).all()
+    exact = 255 * floats.astype(float) / floats.max(axis=-1, keepdims=True)
+    assert (np.abs(g(floats) - (exact - 0.5)) < 0.5 + 1e-4).all()
 
 
 def test_a_conversion_on_the_way_rounds():
     x = np.full((2, 3), 1 / 3, np.float32)
     for dtype in (E4, E5):
         third = float(rounded(x[0, 0], dtype))
-        assert (rf.fuse(lambda x, d=dtype: x.astype(d).astype(np.float32).sum(axis=-1))(x) == np.float32(3 * third)).all()
+        got = rf.fuse(lambda x, d=dtype: x.astype(d).astype(np.float32).sum(axis=-1))(x)
+        assert (got == np.float32(3 * third)).all()
     y = numbers(E4)[:0x7F]  # finite; float8_e5m2 has one bit less, and is as wide
     f = rf.fuse(lambda y: y.astype(E5).astype(np.float32).sum())
     assert f(y) == y.astype(E5).astype(np.float32).sum()
@@ -304,7 +308,8 @@ def test_results_have_the_dtypes_of_numpy():
     for y in others:
         got = f(small, y)
         assert got.dtype == f.__wrapped__(small, y).dtype
-        close_as_float32(got, (small.astype(float) * (y.astype(float) if isinstance(y, np.ndarray) else y)).max(axis=-1))
+        y = y.astype(float) if isinstance(y, np.ndarray) else y
+        close_as_float32(got, (small.astype(float) * y).max(axis=-1))
 
 
 # ---- every level
@@ -316,7 +321,8 @@ def test_every_level_knows_the_dtype(dtype):
         found = check_fusion(fn, rf.spec((2, 5), dtype), trials=6, thorough=False)
         assert found.ok, found
     args = arguments(attention, dtype, 9)
-    close_as_float32(KERNELS[attention].lower(*args).trace.run(dict(zip("qkv", args, strict=True))), attention(*wide(args)))
+    replayed = KERNELS[attention].lower(*args).trace.run(dict(zip("qkv", args, strict=True)))
+    close_as_float32(replayed, attention(*wide(args)))
     close_as_float32(rf.fuse(attention, target="interpret")(*args), attention(*wide(args)))
     assert computed_in(dtype) == np.float32
     assert numpy_dtype(dtype.name).itemsize == 1
