@@ -479,7 +479,7 @@ INLINE vec logarithm(vec x) {
 }
 #endif
 
-/* ---- half-width formats, always through float ---- */
+/* ---- narrow formats, always through float ---- */
 /*section halves widened */
 typedef uint16_t halves __attribute__((vector_size(LANES * 2)));
 #if VECTOR_BYTES == 32 && REAL_BITS == 32 && defined(__AVX2__) && !defined(__clang__)
@@ -530,6 +530,49 @@ INLINE halves to_bfloat16(floats x) { /* round to nearest, ties to even; NaN sta
   uwords r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
   return __builtin_convertvector((is_nan & ((u >> 16) | 0x40)) | (~is_nan & r), halves);
 }
+/*section bytes byte_halves */
+typedef uint8_t bytes __attribute__((vector_size(LANES)));
+#if VECTOR_BYTES == 32 && REAL_BITS == 32 && defined(__AVX2__) && !defined(__clang__)
+typedef char all_bytes __attribute__((vector_size(16)));
+typedef long long low_half __attribute__((vector_size(16)));
+INLINE halves byte_halves(bytes b) { /* gcc splits the general form */
+  return (halves)__builtin_ia32_pmovzxbw128((all_bytes)(low_half){(long long)b, 0});
+}
+#else
+INLINE halves byte_halves(bytes b) { return __builtin_convertvector(b, halves); }
+#endif
+/*section rounded_bytes */
+/* Magnitudes in a format of 8 bits, as integers: round to nearest, ties to even. Exponents go on beyond its largest. */
+INLINE words rounded_bytes(floats x, int mantissa, int bias) {
+  int shift = 23 - mantissa, ulp_one = (151 - bias - mantissa) << 23; /* float whose ulp is the smallest subnormal */
+  words a = (words)x & 0x7fffffff;
+  words normal = (a - ((127 - bias) << 23) + ((1 << (shift - 1)) - 1) + ((a >> shift) & 1)) >> shift;
+  words small = (words)((floats)a + (floats)((words){0} + ulp_one)) - ulp_one; /* the float adder aligns and rounds */
+  words is_small = a < (words){0} + ((128 - bias) << 23);
+  return (is_small & small) | (~is_small & normal);
+}
+/*section signed_bytes */
+INLINE bytes signed_bytes(words r, floats x) {
+  uwords w = (uwords)r | (((uwords)x >> 24) & 0x80);
+  return __builtin_convertvector(__builtin_convertvector(w, halves), bytes);
+}
+/*section from_float8_e5m2 */
+INLINE floats from_float8_e5m2(bytes b) { return from_float16(byte_halves(b) << 8); } /* the upper half of a float16 */
+/*section to_float8_e5m2 */
+INLINE bytes to_float8_e5m2(floats x) {
+  words r = rounded_bytes(x, 2, 15), over = r > (words){0} + 0x7c;
+  return signed_bytes((over & (0x7c | ((x != x) & 2))) | (~over & r), x);
+}
+/*section from_float8_e4m3fn */
+INLINE floats from_float8_e4m3fn(bytes b) { /* as a float16 it is 2^8 times too small, subnormal numbers as well */
+  halves h = byte_halves(b), a = h & 0x7f, is_nan = (halves)(a == (halves){0} + 0x7f);
+  return from_float16(((h & 0x80) << 8) | (a << 7) | (is_nan & 0x7c00)) * 0x1p8f;
+}
+/*section to_float8_e4m3fn */
+INLINE bytes to_float8_e4m3fn(floats x) { /* beyond the largest number comes NaN */
+  words r = rounded_bytes(x, 3, 7), over = r > (words){0} + 0x7f;
+  return signed_bytes((r | over) & 0x7f, x);
+}
 /*section odd_floats */
 /* Doubles cut off, the last bit set where anything was lost: what rounds them further rounds as if it had the doubles. */
 INLINE floats odd_floats(vec x) {
@@ -555,6 +598,16 @@ INLINE float scalar_from_bfloat16(uint16_t h) {
 }
 /*section scalar_to_bfloat16 */
 INLINE uint16_t scalar_to_bfloat16(float x) { return to_bfloat16(x - (floats){0})[0]; }
+/*section scalar_from_float8_e5m2 */
+INLINE float scalar_from_float8_e5m2(uint8_t b) { return scalar_from_float16((uint16_t)(b << 8)); }
+/*section scalar_to_float8_e5m2 */
+INLINE uint8_t scalar_to_float8_e5m2(float x) { return to_float8_e5m2(x - (floats){0})[0]; }
+/*section scalar_from_float8_e4m3fn */
+INLINE float scalar_from_float8_e4m3fn(uint8_t b) { /* see from_float8_e4m3fn */
+  return scalar_from_float16((uint16_t)((b & 0x80) << 8 | (b & 0x7f) << 7 | ((b & 0x7f) == 0x7f ? 0x7c00 : 0))) * 0x1p8f;
+}
+/*section scalar_to_float8_e4m3fn */
+INLINE uint8_t scalar_to_float8_e4m3fn(float x) { return to_float8_e4m3fn(x - (floats){0})[0]; }
 /*section odd_float */
 INLINE float odd_float(double x) { /* as odd_floats */
   union { double d; uint64_t u; } v = {x};

@@ -335,14 +335,16 @@ def _rounded(exact: Array, guarded: Array, condition: Array, dtype: np.dtype[Any
 
 
 def _stored(values: tuple[Array, ...], limit: Array, dtype: np.dtype[Any]) -> tuple[tuple[Array, ...], Array | None]:
-    """Values as a storage dtype holds them: infinite where they surely overflow; and the elements where that is open.
-    """
+    """Values as a storage dtype holds them: infinite where they surely overflow, NaN if it has no infinity; and the
+    elements where that is open."""
     if computed_in(dtype) == dtype:
         return values, None
     with np.errstate(all="ignore"):
-        low, high = (np.stack([np.isinf((np.abs(v) + d).astype(dtype)) & np.isfinite(v) for v in values])
+        low, high = (np.stack([~np.isfinite((np.abs(v) + d).astype(dtype)) & np.isfinite(v) for v in values])
                      for d in (-limit, limit))
-        found = tuple(np.where(over, np.copysign(np.inf, v), v) for over, v in zip(low, values, strict=True))
+        infinity = np.asarray(np.inf).astype(dtype).astype(float)
+        found = tuple(np.where(over | np.isinf(v), np.copysign(infinity, v), v)
+                      for over, v in zip(low, values, strict=True))
     return found, np.asarray((high & ~low).any(axis=0))
 
 

@@ -188,6 +188,8 @@ ALL = [
     "int64",
     "float16",
     "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
     "float32",
     "float64",
 ]
@@ -223,7 +225,7 @@ def test_every_dtype_loads_converted(variant, compute):
     )
 
 
-STORED = ["float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "bool"]
+STORED = ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float32", "float64", "int8", "int32", "int64", "bool"]
 
 
 @VARIANTS
