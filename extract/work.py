@@ -89,7 +89,7 @@ def work(fused: FusedCascade, sizes: Mapping[str, int], dtype: str = "float32", 
 def work_of(flat: Flat, sizes: Mapping[str, int], dtype: str = "float32", *, block: int = 1024, lanes: int = 8,
             segments: int = 1, corrects: bool = True) -> Work:
     """The work of a flattened cascade; see `work`."""
-    count = _Count(flat, sizes)
+    count = Count(flat, sizes)
     stream = flat.stream
     length = count.size(stream) if stream else 1
     for names in flat.passes or ((),):
@@ -133,13 +133,13 @@ def row_costs(flat: Flat, sizes: Mapping[str, int], slots: Mapping[str, float]) 
     """
     rows = {a for o in flat.outs[:1] for a in o.axes} - {flat.stream}
     one = dict(sizes) | dict.fromkeys(rows, 1)
-    elements = _Count(flat, one | {flat.stream or "": 1})
+    elements = Count(flat, one | {flat.stream or "": 1})
     for a in flat.accumulators:
         elements.reduction(a.monoid, a.body, {*a.axes, *((flat.stream,) if flat.stream else ())})
     for o in flat.outs:
         if flat.stream in o.axes:
             elements.expression(o.expr)
-    merge = _Count(flat, one | {flat.stream or "": 1})
+    merge = Count(flat, one | {flat.stream or "": 1})
     merge.state(1, 2)
     return elements.slots(slots), merge.slots(slots)
 
@@ -157,7 +157,7 @@ def _placed(e: Expr, flat: Flat) -> Expr:
 
 
 @dataclass
-class _Count:
+class Count:
     """Adds up operations; an expression that was counted since the last `start` is there already."""
 
     flat: Flat

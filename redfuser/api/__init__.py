@@ -4,5 +4,7 @@ from redfuser.api.fused import Fused, fuse, spec
 from redfuser.api.lowered import Lowered
 from redfuser.api.program import Stats
 from redfuser.api.report import CascadeReport, KernelInfo, Refusal, Report
+from redfuser.pipeline import Tuning
 
-__all__ = ["CascadeReport", "Fused", "KernelInfo", "Lowered", "Refusal", "Report", "Stats", "fuse", "spec"]
+__all__ = ["CascadeReport", "Fused", "KernelInfo", "Lowered", "Refusal", "Report", "Stats", "Tuning", "fuse",
+           "spec"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from redfuser import pipeline
+from redfuser.api.progress import progress
 from redfuser.api.replay import Likeness, Notes, Replay, likeness
+from redfuser.api.tuning import Job, remembered, tune, words
 from redfuser.codegen.nodes import Kernel
 from redfuser.derivation import Derivation, Verdict
 from redfuser.derivation.fusion import FusedCascade
@@ -26,7 +28,9 @@ from redfuser.ir.interpret import axis_sizes
 from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import parts_of, present, result_shape, with_products
-from redfuser.pipeline import Options
+from redfuser.pipeline import Options, Tuning
+from redfuser.runtime import tunings
+from redfuser.runtime.tunings import Choice, octave
 
 Array = np.ndarray[Any, Any]
 Layouts = tuple[str | None, ...]
@@ -41,6 +45,7 @@ class Stats:
     derivations       cascades derived for this function (a cascade derived before in this process is remembered)
     interpreter_runs  runs of the tile interpreter (`target="interpret"` only)
     copies            inputs copied because axes that a kernel streams over as one do not lie side by side in memory
+    tunings           kernels for which schedules were timed (`tune=`); those remembered on disk do not count
     """
 
     compilations: int = 0
@@ -48,20 +53,36 @@ class Stats:
     derivations: int = 0
     interpreter_runs: int = 0
     copies: int = 0
+    tunings: int = 0
 
 
 @dataclass
 class Built:
-    """A kernel of one cascade for one set of memory layouts. `compiled` is None under `target="interpret"`."""
+    """A kernel of one cascade for one set of memory layouts.
+
+    compiled  None under `target="interpret"`
+    near      axis -> length rounded up to a power of two: the lengths that a tuned kernel serves
+    choice    what tuning found
+    untuned   tuning was asked for, and no call has timed candidates yet
+    """
 
     plan: Plan
     kernel: Kernel
     compiled: Any
     runs: int = 0
+    near: Mapping[str, int] = field(default_factory=dict)
+    choice: Choice | None = None
+    untuned: bool = False
 
     def serves(self, sizes: Mapping[str, int]) -> bool:
         """Whether the lengths the kernel was specialised for are the ones at hand."""
-        return all(sizes[a] == n for a, n in self.kernel.static)
+        return (all(sizes[a] == n for a, n in self.kernel.static)
+                and all(octave(sizes[a]) == n for a, n in self.near.items()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Every scheduling decision in words, and what tuning found."""
+        return (f"schedule: {self.plan.strategy}", *self.plan.notes)
 
 
 @dataclass
@@ -277,7 +298,7 @@ class Program:
         return array
 
     def _run_piece(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
-        built = self.built(piece, inputs, outs, sizes)
+        built = self.built(piece, inputs, outs, sizes, called=True)
         if built.compiled is None:
             from redfuser.codegen import run_kernel
 
@@ -290,28 +311,54 @@ class Program:
         built.runs += 1
         return built
 
-    def built(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
-        """The kernel for these layouts and static lengths; built when there is none yet."""
+    def built(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int],
+              called: bool = False) -> Built:
+        """The kernel for these layouts and static lengths; built when there is none yet.
+
+        `called`: the arrays hold what is to be computed with, so that schedules can be timed on them.
+        """
         c = piece.cascade
         layouts = tuple([contiguous_axis(a, axes) for a, axes in zip((*inputs, *outs), piece.axes, strict=True)])
         for built in piece.kernels.get(layouts, ()):
-            if built.serves(sizes):
+            if built.serves(sizes) and not (called and built.untuned):
                 return built
         with self.lock:
-            for built in piece.kernels.get(layouts, ()):
-                if built.serves(sizes):
+            known = piece.kernels.get(layouts, [])
+            for built in known:
+                if built.serves(sizes) and not (called and built.untuned):
                     return built
             names = (*(t.name for t in c.tensors), *(o.name for o in c.outs))
-            built = self._build(piece, dict(zip(names, layouts, strict=True)), sizes)
-            piece.kernels[layouts] = [*piece.kernels.get(layouts, ()), built]
+            job = Job(piece.fused, piece.dtype, dict(zip(names, layouts, strict=True)), sizes)
+            built = self._build(job, (inputs, outs) if called else None)
+            piece.kernels[layouts] = [*(b for b in known if not (b.untuned and b.serves(sizes))), built]
             return built
 
-    def _build(self, piece: Piece, layouts: Mapping[str, str | None], sizes: Mapping[str, int]) -> Built:
-        profile = pipeline.machine_profile()
-        chosen = pipeline.plan_step(piece.fused, sizes, layouts, piece.dtype, profile)
+    def _build(self, job: Job, arrays: tuple[list[Array], list[Array]] | None) -> Built:
+        chosen = job.plan()
         kernel = pipeline.tile_step(chosen)
         if self.options.target == "interpret":
             return Built(chosen, kernel, None)
-        compiled = pipeline.kernel_step(kernel)
+        built = Built(chosen, kernel, None)
+        if self.options.tune is not None and 0 not in job.sizes.values():
+            built = self._tuned(job, built, self.options.tune, arrays)
+        built.compiled = pipeline.kernel_step(built.kernel)
         self.stats.compilations += 1
-        return Built(chosen, kernel, compiled)
+        return built
+
+    def _tuned(self, job: Job, usual: Built, tuning: Tuning, arrays: tuple[list[Array], list[Array]] | None) -> Built:
+        """The kernel that tuning chose, now or earlier; without arrays it is only looked up."""
+        near = {a: octave(n) for a, n in job.lengths().items()}
+        found = None if tuning.again and arrays is not None else remembered(job, usual.kernel)
+        if found is None and arrays is not None:
+            with tunings.alone(job.key(usual.kernel), 2 * tuning.seconds):
+                found = None if tuning.again else remembered(job, usual.kernel)  # another process was faster
+                if found is None:
+                    with progress(job.fused.cascade.name) as advance:
+                        found = tune(job, usual.plan, usual.kernel, *arrays, tuning, advance)
+                    self.stats.tunings += 1
+        if found is None:
+            plan = replace(usual.plan, notes=(*usual.plan.notes, "not tuned yet: the first call times candidates"))
+            return Built(plan, usual.kernel, None, near=near, untuned=True)
+        choice, plan = found
+        return Built(replace(plan, notes=(*plan.notes, words(choice))), pipeline.tile_step(plan), None, near=near,
+                     choice=choice)

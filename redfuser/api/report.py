@@ -370,7 +370,7 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
             compiled=b.compiled is not None,
             path=None if b.compiled is None else str(b.compiled.path),
             runs=b.runs,
-            notes=b.kernel.notes,
+            notes=b.notes,
         )
         for b in lowered.built
     ]

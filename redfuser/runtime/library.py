@@ -13,17 +13,12 @@ import numpy as np
 from redfuser.codegen.c import CTarget, entry_name, print_c
 from redfuser.codegen.nodes import For, If, Kernel, MatMul, Stmt
 from redfuser.errors import NoCompiler, ShapeError
+from redfuser.extract.choose import PRODUCT_WEIGHT, SERIAL_ELEMENTS
 from redfuser.runtime.arrays import Array, Port, data_pointer
 from redfuser.runtime.build import build_library, load_library
 from redfuser.runtime.compiler import Compiler, find_compiler
 from redfuser.runtime.machine import thread_count, vector_unit
 from redfuser.runtime.pool import pool_runtime
-
-SERIAL_ELEMENTS = 50_000
-"""Below this many array elements, waking another thread costs more than it saves."""
-
-PRODUCT_WEIGHT = 16
-"""A kernel with matrix products does more work per element than one sweep."""
 
 
 def compile_kernel(
