@@ -12,21 +12,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from redfuser.extract import choose
-from redfuser.extract.device import CPU_SLOTS, CPU_START_US
+from redfuser.extract.device import CPU_SLOTS
 from redfuser.extract.plan import Plan
 from redfuser.extract.roofline import ARITHMETIC, MEMORY, Prediction
 from redfuser.extract.work import Count
 from redfuser.ir import Expr, Reduce, free_axes, walk
 from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.term import base_axis
 
 FMA_LATENCY = 4
 """Cycles until a register tile can add to the same register again."""
-SWEEP_CYCLES = 30
-"""To enter and leave a vector loop and to reduce its lanes, per row, block and level."""
+SWEEP_CYCLES = 12
+"""To enter and leave a vector loop and to reduce its lanes, per row, block and accumulator."""
+START = 1e-6
+"""Seconds from the call of a kernel to its first element."""
 SCALAR_CYCLES = 1.0
 """Per operation on scalars, in units of a vector instruction's slot: they depend on each other."""
-STRIDED_SLOTS = 6.0
-"""Slots of an element that is read alone because its neighbours in the stream lie apart."""
+STRIDED_SLOTS = 8.0
+"""Slots of an element that is read alone because its neighbours in the stream lie apart in nearby lines."""
+FAR_SLOTS = 400.0
+"""The same where they lie in another page each: the latency of the last cache, and of an address translation."""
+PAGE = 4096
 STATE_SLOTS = 1.5
 """Slots per element to read and write state that lies in an array (columns, vector accumulators)."""
 PACK_SLOTS = 4.0
@@ -82,7 +88,7 @@ class _Time:
         """Arithmetic and memory of the schedule."""
         strategy = {"tiles": self.tiles, "columns": self.columns, "rows": self.rows}.get(self.plan.strategy, self.plain)
         slots, again, tasks = strategy()
-        start = CPU_START_US * 1e-6 + (choose.WAKE if min(tasks.threads, tasks.number) > 1 else 0.0)
+        start = START + (choose.WAKE if min(tasks.threads, tasks.number) > 1 else 0.0)
         times = {ARITHMETIC: slots / self.rate * tasks.share, MEMORY: self.memory(again, tasks)}
         return Prediction("this plan", times, start)
 
@@ -104,12 +110,14 @@ class _Time:
 
     # -------------------------------- work
 
-    def elements(self, skip: Iterable[Expr] = (), weights: Mapping[str, Expr] | None = None) -> float:
+    def elements(self, skip: Iterable[Expr] = (), weights: Mapping[str, Expr] | None = None, *,
+                 sizes: Mapping[str, int] | None = None, kept: bool = False) -> float:
         """Slots of bodies and of outputs along the stream, without the expressions in `skip`; accumulators in
-        `weights` cost what their weight costs."""
-        count = Count(self.flat, self.count.sizes)
+        `weights` cost what their weight costs. `kept`: what one sweep has computed is there for the next."""
+        count = Count(self.flat, self.count.sizes if sizes is None else sizes)
         for names in self.flat.passes or ((),):
-            count.start()
+            if not kept:
+                count.start()
             count.seen |= set(skip)
             for a in self.flat.accumulators:
                 if a.name not in names:
@@ -118,22 +126,24 @@ class _Time:
                     count.expression(weights[a.name])
                 else:
                     count.reduction(a.monoid, a.body, {*a.axes, self.stream})
-        count.start()
+        if not kept:
+            count.start()
         count.seen |= set(skip)
         for o in self.flat.outs:
             if self.stream in o.axes:
                 count.expression(o.expr)
         return count.slots(CPU_SLOTS)
 
-    def moves(self, blocks: float, merges: float) -> float:
+    def moves(self, blocks: float, merges: float, sizes: Mapping[str, int] | None = None) -> float:
         """Slots of dependencies per block, corrections and combinations per merge, and outputs per row."""
-        count = Count(self.flat, self.count.sizes)
+        lengths = self.count.sizes if sizes is None else sizes
+        count = Count(self.flat, lengths)
         count.state(1, 0)
         per_block = count.slots(CPU_SLOTS)
-        count = Count(self.flat, self.count.sizes)
+        count = Count(self.flat, lengths)
         count.state(0, 1)
         per_merge = count.slots(CPU_SLOTS)
-        count = Count(self.flat, self.count.sizes)
+        count = Count(self.flat, lengths)
         for o in self.flat.outs:
             if self.stream not in o.axes:
                 count.expression(o.expr)
@@ -161,26 +171,35 @@ class _Time:
         return count.slots(CPU_SLOTS) + rows * SWEEP_CYCLES * self.cycle, 0.0, _Tasks(rows, self.threads)
 
     def rows(self) -> tuple[float, float, _Tasks]:
-        """Lanes along the stream, state in scalars."""
+        """Lanes along the stream, state in scalars; a row computes for itself what others could share."""
         d = self.plan.rows
         row_axes = {a for o in self.flat.outs for a in self.flat.row_axes(o)}
         rows = self.points(row_axes)
+        one = {**self.count.sizes, **dict.fromkeys(map(base_axis, row_axes), 1)}
         whole = self.length <= d.whole_row
         blocks = 1 if whole else -(-self.length // d.block)
         segments = 1
         if not whole and d.chunk and rows < d.few_rows and self.length > d.split_beyond:
             segments = -(-self.length // d.chunk)
         merges = 0 if whole else blocks - 1 + 2 * (segments - 1)
-        slots = self.elements() + self.strided({self.stream})
-        slots += self.moves(blocks, merges) * self.lanes * SCALAR_CYCLES
-        slots += rows * blocks * self.loops * SWEEP_CYCLES * self.cycle
+        slots = self.elements(sizes=one, kept=whole) + self.strided(one)
+        slots += self.moves(blocks, merges, one) * self.lanes * SCALAR_CYCLES
+        slots += blocks * self.loops * SWEEP_CYCLES * self.cycle
         again = 0.0 if whole else self.read * (self.sweeps - 1)
-        return slots, again, _Tasks(rows * segments, self.threads)
+        return slots * rows, again, _Tasks(rows * segments, self.threads)
 
-    def strided(self, lanes: set[str]) -> float:
-        """Slots of the elements that are read one by one: their tensor does not lie along the lanes."""
-        return sum(STRIDED_SLOTS * self.points(t.axes) for t in self.flat.tensors
-                   if lanes & set(t.axes) and self.plan.layout(t.name) not in lanes)
+    def strided(self, one: Mapping[str, int]) -> float:
+        """Slots of the elements of a row that are read and written one by one, once per sweep."""
+        count = Count(self.flat, one)
+        total = 0.0
+        arrays = [(t.name, t.axes, t.dtype) for t in self.flat.tensors]
+        arrays += [(o.name, o.axes, o.dtype) for o in self.flat.outs]
+        for name, axes, dtype in arrays:
+            unit = self.plan.layout(name)
+            if self.stream in axes and unit != self.stream:
+                apart = PAGE if unit is None else self.count.size(unit) * numpy_dtype(dtype).itemsize
+                total += (FAR_SLOTS if apart >= PAGE else STRIDED_SLOTS) * count.points(axes)
+        return total * self.sweeps
 
     def columns(self) -> tuple[float, float, _Tasks]:
         """Lanes along an axis of the state, which lies in arrays."""
@@ -197,7 +216,7 @@ class _Time:
         slots = (self.elements() + STATE_SLOTS * state) * padding + self.moves(blocks, blocks - 1)
         rows = self.count.size(d.row_axis) if d.row_axis else 1
         steps = self.points(outer) * tiles * rows * self.length * self.loops
-        slots += steps * SWEEP_CYCLES / 4 * self.cycle
+        slots += steps * SWEEP_CYCLES / 2 * self.cycle
         fits = d.block >= self.length and self.length * width * self.itemsize <= self.profile.l2
         return slots, 0.0 if fits else self.read * (self.sweeps - 1), _Tasks(tasks, self.threads)
 

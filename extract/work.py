@@ -33,10 +33,13 @@ from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.ops import PIVOT
 from redfuser.ir.term import base_axis
 
-CLASSES = ("fma", "matmul", "div", "special", "compare", "shuffle")
+CLASSES = ("fma", "matmul", "div", "special", "libm", "compare", "shuffle")
 """fma: additions, multiplications and both at once; matmul: the same where operands with axes of their own meet, as in
-a matrix product; div: division and square root; special: exp, log and other functions; compare: comparisons, extrema,
-selections, conversions; shuffle: exchanges between lanes or threads at the end of a reduction."""
+a matrix product; div: division and square root; special: exp and log; libm: other functions, which a CPU computes one
+by one; compare: comparisons, extrema, selections, conversions; shuffle: exchanges between lanes or threads at the
+end of a reduction."""
+VECTORS = frozenset({"exp", "exp2", "log"})
+"""Functions that CPU kernels compute in vectors."""
 
 
 @dataclass(frozen=True)
@@ -249,9 +252,9 @@ def _class_of(e: Op, points: float) -> tuple[str, float]:
         if power is not None and Fraction(power).denominator == 1 and 0 < power <= 64:
             n = int(power)
             return "fma", points * (n.bit_length() + bin(n).count("1") - 2)
-        return "special", 2 * points
+        return "libm", 2 * points
     if e.fn in COSTLY:
-        return "special", points
+        return "special" if e.fn in VECTORS else "libm", points
     if e.fn in ("div", "sqrt"):
         return "div", points
     if e.fn in ("add", "sub", "mul"):

@@ -22,11 +22,13 @@ from redfuser.derivation.verdict import StageReport
 from redfuser.derivation.witness import Witness
 from redfuser.extract.device import Device
 from redfuser.extract.frontier import Frontier
+from redfuser.extract.plan_time import predict_plan
 from redfuser.extract.roofline import Prediction, predict, work_on
 from redfuser.ir import Cascade, Out, Tensor
 from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
 from redfuser.pipeline import Options
+from redfuser.runtime.library import workspace_bytes
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Refusal:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """The kernel of one cascade. `runs`: how often this very kernel has computed results for the caller."""
+    """The kernel of one cascade. `runs`: how often this very kernel has computed results for the caller; `predicted`:
+    seconds of a call by its plan, on this machine; `workspace`: bytes that it needs beside its arrays."""
 
     name: str
     language: str
@@ -63,6 +66,8 @@ class KernelInfo:
     path: str | None
     runs: int
     notes: tuple[str, ...] = ()
+    predicted: float = 0.0
+    workspace: int = 0
 
 
 @dataclass(frozen=True)
@@ -371,8 +376,10 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
             path=None if b.compiled is None else str(b.compiled.path),
             runs=b.runs,
             notes=b.notes,
+            predicted=predict_plan(b.plan, stage.sizes).seconds,
+            workspace=workspace_bytes(b.kernel, stage.sizes, b.plan.profile.threads),
         )
-        for b in lowered.built
+        for stage in lowered.stages for b in stage.built
     ]
     called = () if isinstance(program, Program) else program.calls
     notes = (*(f"run by NumPy between the kernels, not fused: {c}" for c in called),
