@@ -98,7 +98,7 @@ def run_case(case: Any, seconds: float, probes: dict[str, float]) -> dict[str, A
     import redfuser as rf
 
     args = case.arguments(np.random.default_rng(0))
-    fused = rf.fuse(case.fn)
+    fused: Any = rf.fuse(case.fn)
     start = time.perf_counter()
     found = fused(*args)
     first = time.perf_counter() - start

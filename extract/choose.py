@@ -91,6 +91,14 @@ SPLIT_GAIN = 0.9
 """A split is planned where it takes at most this part of the time without."""
 
 
+WAKE = 3e-6
+"""Seconds until the other threads of a call have started and are waited for."""
+SERIAL_ELEMENTS = 50_000
+"""Below this many array elements, waking another thread costs more than it saves."""
+PRODUCT_WEIGHT = 16
+"""A kernel with matrix products does more work per element than one sweep."""
+
+
 @dataclass(frozen=True)
 class RowCost:
     """Seconds of the parts that rows are made of; see docs/cost.md.

@@ -26,9 +26,10 @@ from redfuser.api.arguments import (
     spec_of,
     static_key,
 )
+from redfuser.api.built import Stats
 from redfuser.api.known import KnownCalls
 from redfuser.api.lowered import Lowered, stand_in
-from redfuser.api.program import Array, Program, Stats
+from redfuser.api.program import Array, Program
 from redfuser.api.report import Report, build_report
 from redfuser.api.staged import Staged, compiled
 from redfuser.api.tensors import is_tensor, tensor_array
@@ -39,7 +40,7 @@ from redfuser.frontend.record import StaticNeeded
 from redfuser.frontend.spec import supported_dtype
 from redfuser.frontend.stages import StaleTrace
 from redfuser.frontend.verify import checks_wanted, refuse_labels, verify_assumptions
-from redfuser.pipeline import Options
+from redfuser.pipeline import Options, Tuning
 
 if TYPE_CHECKING:
     from redfuser.rules import RuleSet
@@ -125,6 +126,8 @@ class Fused:
             with `require="one-pass"`, when more than one pass is needed.
         CompileError, NoCompiler, CacheError
             when no kernel can be built on this machine.
+        CheckError
+            with `tune=`, when two schedules of a kernel disagree: a defect of redfuser.
         AssumptionError
             with `REDFUSER_CHECK=1`, when the data break a condition that `rf.assume` states.
         LabelError
@@ -312,6 +315,7 @@ def fuse(
     require: str | None = ...,
     empty: str = ...,
     acc_dtype: str | None = ...,
+    tune: bool | Tuning = ...,
     static_argnames: str | Sequence[str] = ...,
 ) -> Fused: ...
 @overload
@@ -325,6 +329,7 @@ def fuse(
     require: str | None = ...,
     empty: str = ...,
     acc_dtype: str | None = ...,
+    tune: bool | Tuning = ...,
     static_argnames: str | Sequence[str] = ...,
 ) -> Callable[[Callable[..., Any]], Fused]: ...
 def fuse(
@@ -337,6 +342,7 @@ def fuse(
     require: str | None = None,
     empty: str = "nan",
     acc_dtype: str | None = None,
+    tune: bool | Tuning = False,
     static_argnames: str | Sequence[str] = (),
 ) -> Any:
     """Compile a plain NumPy function; works as a decorator with or without arguments.
@@ -362,6 +368,9 @@ def fuse(
         "nan" (default, as NumPy): a quotient whose mass has no live element is 0/0 = NaN; "zero": it is 0.
     acc_dtype
         "float64" computes in float64 whatever the inputs are; None follows the inputs.
+    tune
+        True or `rf.Tuning(candidates=12, seconds=5.0)`: the first call of a kernel times other schedules on its arrays
+        and keeps the fastest, on disk too (docs/tuning.md).
     static_argnames
         parameters that are part of the program (a flag, k): a new value compiles anew. Strings and None always are, and
         a Python number or tuple that the function uses as an axis, a shape or a condition becomes so by itself.
@@ -375,7 +384,8 @@ def fuse(
     """
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
-    options = Options(target or "c", numerics, allowed, rules, require, empty, acc_dtype)
+    tuning = Tuning() if tune is True else None if tune is False else tune
+    options = Options(target or "c", numerics, allowed, rules, require, empty, acc_dtype, tuning)
 
     def compile_(f: Any) -> Fused:
         return fused_again(f, options, names) if isinstance(f, Fused) else Fused(checked_function(f), options, names)

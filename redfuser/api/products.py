@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from redfuser.codegen.nodes import Kernel
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.extract import Plan
 from redfuser.extract.library import Apart, Product, flops
@@ -19,13 +18,10 @@ from redfuser.runtime.library import check_apart
 from redfuser.runtime.memory import pool
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """A kernel of one part: its fusion, plan and tile program, and the compiled form."""
+class Part(Protocol):
+    """A kernel of one part (`redfuser.api.built.Built`)."""
 
-    fused: FusedCascade
     plan: Plan
-    kernel: Kernel
     compiled: Any
 
 
@@ -53,11 +49,12 @@ class LibraryPlan:
 class ProductsApart:
     """Kernels before and after the products of a fusion; runs like a compiled kernel on the arrays of the whole."""
 
-    def __init__(self, fused: FusedCascade, parts: Apart, compile_: Callable[[FusedCascade], Compiled],
+    def __init__(self, fused: FusedCascade, parts: Apart, compile_: Callable[[FusedCascade], Any],
                  sizes: Mapping[str, int]) -> None:
-        """`compile_`: makes the kernel of a part."""
+        """`compile_`: makes the kernel of a part (a `Part`)."""
         self._inputs = tuple(t.name for t in fused.cascade.tensors)
         self._outputs = tuple(o.name for o in fused.cascade.outs)
+        self._axes = {o.name: o.axes for o in fused.cascade.outs}
         self._parts = parts
         self._before = None if parts.before is None else compile_(parts.before)
         self._after = None if parts.after is None else compile_(parts.after)
@@ -77,21 +74,19 @@ class ProductsApart:
         given = [a.copy() if any(np.may_share_memory(a, o) for o in outs) else a for a in arrays]
         known = dict(zip(self._inputs, given, strict=True)) | dict(zip(self._outputs, outs, strict=True))
         if self._before is not None:
-            self._run(self._before, known, sizes)
+            self._run(self._before, self._parts.before, known, sizes)
         target = dict(self._parts.result)
         for p in self._parts.products:
-            axes = {o.name: o.axes for o in self._outs(self._after)}
-            own = known[target[p.name]] if p.name in target else None
-            known[p.name] = _multiply(p, known, own, axes.get(target.get(p.name, ""), p.axes), sizes)
+            out = target.get(p.name)
+            own, axes = (None, p.axes) if out is None else (known[out], self._axes[out])
+            known[p.name] = _multiply(p, known, own, axes, sizes)
         if self._after is not None:
-            self._run(self._after, known, sizes)
+            self._run(self._after, self._parts.after, known, sizes)
 
-    def _outs(self, part: Compiled | None) -> tuple[Any, ...]:
-        return () if part is None else part.fused.cascade.outs
-
-    def _run(self, part: Compiled, known: dict[str, Array], sizes: Mapping[str, int]) -> None:
+    def _run(self, part: Part, fused: FusedCascade | None, known: dict[str, Array], sizes: Mapping[str, int]) -> None:
         """A kernel. What a product left in the array of an output is replaced there, element by element."""
-        c = part.fused.cascade
+        assert fused is not None
+        c = fused.cascade
         for o in c.outs:
             if o.name not in known:
                 known[o.name] = pool().empty(tuple(sizes[base_axis(a)] for a in o.axes), numpy_dtype(o.dtype))
@@ -124,11 +119,8 @@ def _multiply(p: Product, known: Mapping[str, Array], out: Array | None, axes: t
         out = pool().empty(tuple(lengths[x] for x in p.axes), b.dtype)
         axes = p.axes
     target = out.transpose([axes.index(x) for x in (*batch, *rows, lane)])
-    flat = target.view()
-    try:
-        flat.shape = (*target.shape[: len(batch)], merged[-2], lengths[lane])
-    except AttributeError:  # the caller's array, whose rows do not follow one another
-        target[...] = np.matmul(a.reshape(merged), b).reshape(target.shape)
-    else:
-        np.matmul(a.reshape(merged), b, out=flat)
+    flat = target.reshape(*target.shape[: len(batch)], merged[-2], lengths[lane])
+    np.matmul(a.reshape(merged), b, out=flat)
+    if not np.may_share_memory(flat, target):  # the caller's array, whose rows do not follow one another
+        target[...] = flat.reshape(target.shape)
     return out.transpose([axes.index(x) for x in p.axes])

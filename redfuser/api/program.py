@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from redfuser import pipeline
-from redfuser.api.products import Compiled, LibraryPlan, ProductsApart
+from redfuser.api.built import Built, BuiltApart, Stats, build
 from redfuser.api.replay import Likeness, Notes, Replay, likeness
-from redfuser.codegen.nodes import Kernel
+from redfuser.api.tuning import Job
 from redfuser.derivation import Derivation, Verdict
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import DTypeError, ShapeError
-from redfuser.extract import Plan
 from redfuser.extract.library import Candidates
 from redfuser.frontend import Trace
 from redfuser.frontend.structure import joins_of
@@ -37,46 +36,6 @@ Layouts = tuple[str | None, ...]
 
 
 @dataclass
-class Stats:
-    """What really ran.
-
-    compilations      kernels built for this function (the compiler itself may be spared by the kernel cache)
-    kernel_runs       runs of compiled kernels
-    derivations       cascades derived for this function (a cascade derived before in this process is remembered)
-    interpreter_runs  runs of the tile interpreter (`target="interpret"` only)
-    copies            inputs copied because axes that a kernel streams over as one do not lie side by side in memory
-    """
-
-    compilations: int = 0
-    kernel_runs: int = 0
-    derivations: int = 0
-    interpreter_runs: int = 0
-    copies: int = 0
-
-
-@dataclass
-class Built:
-    """The kernel of one cascade for one set of memory layouts, or its kernels where a library computes products
-    between them. `compiled` is None under `target="interpret"`."""
-
-    plan: Plan | LibraryPlan
-    kernels: tuple[Kernel, ...]
-    compiled: Any
-    runs: int = 0
-
-    @property
-    def paths(self) -> tuple[str | None, ...]:
-        """The shared library of each kernel."""
-        if isinstance(self.compiled, ProductsApart):
-            return tuple(str(c.compiled.path) for c in self.compiled.kernels)
-        return (None if self.compiled is None else str(self.compiled.path),)
-
-    def serves(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the lengths the kernels were specialised for are the ones at hand."""
-        return all(sizes[a] == n for kernel in self.kernels for a, n in kernel.static)
-
-
-@dataclass
 class Piece:
     """One cascade with its fusion, and the kernels built for it: layouts -> kernels (they differ in static lengths)."""
 
@@ -84,7 +43,7 @@ class Piece:
     derivation: Derivation | None
     fused: FusedCascade
     dtype: str
-    kernels: dict[tuple[Layouts, bool], list[Built]] = field(default_factory=dict)
+    kernels: dict[tuple[Layouts, bool], list[Built | BuiltApart]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.parts = parts_of(self.cascade.axes)
@@ -296,14 +255,15 @@ class Program:
             raise ShapeError(f"out= array for {o.name} has shape {array.shape}, the result has {shape}")
         return array
 
-    def _run_piece(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
-        built = self.built(piece, inputs, outs, sizes)
-        if built.compiled is None:
+    def _run_piece(
+        self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]
+    ) -> Built | BuiltApart:
+        built = self.built(piece, inputs, outs, sizes, called=True)
+        if isinstance(built, Built) and built.compiled is None:
             from redfuser.codegen import run_kernel
 
             io = dict(zip((t.name for t in piece.cascade.tensors), inputs, strict=True))
-            (kernel,) = built.kernels
-            run_kernel(kernel, io, {o.name: a for o, a in zip(piece.outputs, outs, strict=True)}, sizes)
+            run_kernel(built.kernel, io, {o.name: a for o, a in zip(piece.outputs, outs, strict=True)}, sizes)
             self.stats.interpreter_runs += 1
         else:
             built.compiled.run(inputs, outs, sizes)
@@ -311,47 +271,27 @@ class Program:
         built.runs += 1
         return built
 
-    def built(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
-        """The kernel for these layouts and static lengths; built when there is none yet."""
+    def built(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int],
+              called: bool = False) -> Built | BuiltApart:
+        """The kernel for these layouts and static lengths; built when there is none yet.
+
+        `called`: the arrays hold what is to be computed with, so that schedules can be timed on them.
+        """
         c = piece.cascade
         layouts = tuple([contiguous_axis(a, axes) for a, axes in zip((*inputs, *outs), piece.axes, strict=True)])
         library = self.options.target != "interpret" and piece.products_pay(sizes)
         for built in piece.kernels.get((layouts, library), ()):
-            if built.serves(sizes):
+            if built.serves(sizes) and not (called and built.untuned):
                 return built
         with self.lock:
-            for built in piece.kernels.get((layouts, library), ()):
-                if built.serves(sizes):
+            known = piece.kernels.get((layouts, library), [])
+            for built in known:
+                if built.serves(sizes) and not (called and built.untuned):
                     return built
             names = (*(t.name for t in c.tensors), *(o.name for o in c.outs))
-            built = self._build(piece, dict(zip(names, layouts, strict=True)), sizes, library)
-            piece.kernels[layouts, library] = [*piece.kernels.get((layouts, library), ()), built]
+            job = Job(piece.fused, piece.dtype, dict(zip(names, layouts, strict=True)), sizes)
+            arrays = (inputs, outs) if called else None
+            built = build(job, self.options, self.stats, library=library, arrays=arrays)
+            kept = [b for b in known if not (b.untuned and b.serves(sizes))]
+            piece.kernels[layouts, library] = [*kept, built]
             return built
-
-    def _build(
-        self, piece: Piece, layouts: Mapping[str, str | None], sizes: Mapping[str, int], library: bool
-    ) -> Built:
-        chosen = pipeline.plan_step(piece.fused, sizes, layouts, piece.dtype, pipeline.machine_profile())
-        parts = pipeline.library_step(chosen) if library else None
-        if parts is not None:
-            known = {**layouts, **{product: layouts[out] for product, out in parts.result}}
-            apart = ProductsApart(piece.fused, parts, lambda f: self._compiled(f, sizes, known, piece.dtype), sizes)
-            return Built(apart.plan, tuple(c.kernel for c in apart.kernels), apart)
-        if self.options.target == "interpret":
-            return Built(chosen, (pipeline.tile_step(chosen),), None)
-        made = self._compiled(piece.fused, sizes, layouts, piece.dtype, chosen)
-        return Built(chosen, (made.kernel,), made.compiled)
-
-    def _compiled(
-        self, fused: FusedCascade, sizes: Mapping[str, int], layouts: Mapping[str, str | None], dtype: str,
-        chosen: Plan | None = None,
-    ) -> Compiled:
-        """The kernel of a fusion. `layouts` of arrays that it makes for itself: C order."""
-        if chosen is None:
-            names = {t.name for t in fused.cascade.tensors} | {o.name for o in fused.cascade.outs}
-            own = {n: axis for n, axis in layouts.items() if n in names}
-            chosen = pipeline.plan_step(fused, sizes, own, dtype, pipeline.machine_profile())
-        kernel = pipeline.tile_step(chosen)
-        compiled = pipeline.kernel_step(kernel)
-        self.stats.compilations += 1
-        return Compiled(fused, chosen, kernel, compiled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,19 +13,15 @@ from typing import Any
 import numpy as np
 
 from redfuser.codegen.c import CTarget, entry_name, print_c
-from redfuser.codegen.nodes import For, If, Kernel, MatMul, Stmt
+from redfuser.codegen.nodes import Buf, For, If, Kernel, MatMul, Stmt
 from redfuser.errors import NoCompiler, ShapeError
-from redfuser.runtime.arrays import Array, Port, data_pointer
+from redfuser.extract.choose import PRODUCT_WEIGHT, SERIAL_ELEMENTS
+from redfuser.ir.dtypes import numpy_dtype
+from redfuser.runtime.arrays import Array, Port, data_pointer, length
 from redfuser.runtime.build import build_library, load_library
 from redfuser.runtime.compiler import Compiler, find_compiler
 from redfuser.runtime.machine import thread_count, vector_unit
 from redfuser.runtime.pool import pool_runtime
-
-SERIAL_ELEMENTS = 50_000
-"""Below this many array elements, waking another thread costs more than it saves."""
-
-PRODUCT_WEIGHT = 16
-"""A kernel with matrix products does more work per element than one sweep."""
 
 
 def compile_kernel(
@@ -141,6 +138,11 @@ class CompiledKernel:
             if given is not computed:
                 given[...] = computed
 
+    def workspace(self, sizes: Mapping[str, int], threads: int | None = None) -> int:
+        """Bytes that a call with these lengths asks for beside its arrays: scratch of each thread, and what all
+        share."""
+        return workspace_bytes(self.kernel, sizes, self.threads if threads is None else threads)
+
     def _check_sizes(self, sizes: Mapping[str, int]) -> None:
         for axis, expected in self.kernel.static:
             if sizes.get(axis, expected) != expected:
@@ -227,6 +229,15 @@ class Call:
                 f"kernel {self._kernel.kernel.name} could not allocate its workspace for sizes {self.lengths}; "
                 "free memory or use fewer threads"
             )
+
+
+def workspace_bytes(kernel: Kernel, sizes: Mapping[str, int], threads: int) -> int:
+    """Bytes of workspace of a kernel, but for some cache lines of padding."""
+
+    def size(buffers: Sequence[Buf]) -> int:
+        return sum(math.prod(length(e, sizes) for e in b.shape) * numpy_dtype(b.dtype).itemsize for b in buffers)
+
+    return threads * max((size(p.local) for p in kernel.phases), default=0) + size(kernel.shared)
 
 
 def _has_product(kernel: Kernel) -> bool:
