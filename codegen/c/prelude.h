@@ -530,16 +530,16 @@ INLINE halves to_bfloat16(floats x) { /* round to nearest, ties to even; NaN sta
   uwords r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
   return __builtin_convertvector((is_nan & ((u >> 16) | 0x40)) | (~is_nan & r), halves);
 }
-/*section bytes byte_halves */
-typedef uint8_t bytes __attribute__((vector_size(LANES)));
+/*section quarters byte_halves */
+typedef uint8_t quarters __attribute__((vector_size(LANES)));
 #if VECTOR_BYTES == 32 && REAL_BITS == 32 && defined(__AVX2__) && !defined(__clang__)
 typedef char all_bytes __attribute__((vector_size(16)));
 typedef long long low_half __attribute__((vector_size(16)));
-INLINE halves byte_halves(bytes b) { /* gcc splits the general form */
+INLINE halves byte_halves(quarters b) { /* gcc splits the general form */
   return (halves)__builtin_ia32_pmovzxbw128((all_bytes)(low_half){(long long)b, 0});
 }
 #else
-INLINE halves byte_halves(bytes b) { return __builtin_convertvector(b, halves); }
+INLINE halves byte_halves(quarters b) { return __builtin_convertvector(b, halves); }
 #endif
 /*section rounded_bytes */
 /* Magnitudes in a format of 8 bits, as integers: round to nearest, ties to even. Exponents go on beyond its largest. */
@@ -552,24 +552,24 @@ INLINE words rounded_bytes(floats x, int mantissa, int bias) {
   return (is_small & small) | (~is_small & normal);
 }
 /*section signed_bytes */
-INLINE bytes signed_bytes(words r, floats x) {
+INLINE quarters signed_bytes(words r, floats x) {
   uwords w = (uwords)r | (((uwords)x >> 24) & 0x80);
-  return __builtin_convertvector(__builtin_convertvector(w, halves), bytes);
+  return __builtin_convertvector(__builtin_convertvector(w, halves), quarters);
 }
 /*section from_float8_e5m2 */
-INLINE floats from_float8_e5m2(bytes b) { return from_float16(byte_halves(b) << 8); } /* the upper half of a float16 */
+INLINE floats from_float8_e5m2(quarters b) { return from_float16(byte_halves(b) << 8); } /* the upper half of a float16 */
 /*section to_float8_e5m2 */
-INLINE bytes to_float8_e5m2(floats x) {
+INLINE quarters to_float8_e5m2(floats x) {
   words r = rounded_bytes(x, 2, 15), over = r > (words){0} + 0x7c;
   return signed_bytes((over & (0x7c | ((x != x) & 2))) | (~over & r), x);
 }
 /*section from_float8_e4m3fn */
-INLINE floats from_float8_e4m3fn(bytes b) { /* as a float16 it is 2^8 times too small, subnormal numbers as well */
+INLINE floats from_float8_e4m3fn(quarters b) { /* as a float16 it is 2^8 times too small, subnormal numbers as well */
   halves h = byte_halves(b), a = h & 0x7f, is_nan = (halves)(a == (halves){0} + 0x7f);
   return from_float16(((h & 0x80) << 8) | (a << 7) | (is_nan & 0x7c00)) * 0x1p8f;
 }
 /*section to_float8_e4m3fn */
-INLINE bytes to_float8_e4m3fn(floats x) { /* beyond the largest number comes NaN */
+INLINE quarters to_float8_e4m3fn(floats x) { /* beyond the largest number comes NaN */
   words r = rounded_bytes(x, 3, 7), over = r > (words){0} + 0x7f;
   return signed_bytes((r | over) & 0x7f, x);
 }
