@@ -47,7 +47,7 @@ INPUTS = 3
 
 STREAMS = (0, 1, 2, 3, 7, 8, 9, 16, 17, 31, 33, 61, 64, 97, 257)
 """Lengths of the stream, beside those next to a block, a chunk and a register tile."""
-ROWS = (1, 2, 3, 5, 8, 13, 31)
+ROWS = (0, 1, 2, 3, 5, 8, 13, 31)
 """Lengths of other free axes, beside those next to a tile."""
 STATIC = (1, 2, 3, 5, 8, 13, 16, 17, 24)
 """Lengths that kernels are specialised for."""
