@@ -280,7 +280,7 @@ def test_storage_and_arithmetic():
 @pytest.mark.parametrize(("dtype", "remedy"), [
     ("complex64", "real and imaginary parts"), ("longdouble", r"x\.astype\(np\.float32\)"),
     (ml_dtypes.float8_e4m3fnuz, r"float8_e4m3fnuz is not supported; convert with x\.astype\(np\.float32\)"),
-    (ml_dtypes.int4, "pass numbers: an array of .*float16, bfloat16, float32"),
+    (ml_dtypes.int4, "pass numbers: an array of .*float16, bfloat16, float8_e4m3fn, float8_e5m2, float32"),
 ])
 def test_other_dtypes_are_refused_with_a_remedy(dtype, remedy):
     with pytest.raises(rf.errors.DTypeError, match=f"argument 'x' of softmax: .*{remedy}"):
