@@ -12,7 +12,8 @@ import pytest
 from filelock import FileLock
 
 import redfuser as rf
-from redfuser.api import program, tuning
+from redfuser.api import built as built_module
+from redfuser.api import tuning
 from redfuser.errors import CheckError, NoCompiler, SettingError
 from redfuser.extract import Options, choose
 from redfuser.ir import Old
@@ -210,7 +211,7 @@ def test_another_process_at_work_is_waited_for(empty_cache, x, monkeypatch):
     monkeypatch.setattr(tunings, "recall", recall)
     f = rf.fuse(softmax, tune=rf.Tuning(1, 0.1))
     job = []
-    monkeypatch.setattr(program, "tune", lambda *a: job.append(a) or tuning.tune(*a))
+    monkeypatch.setattr(built_module, "tune", lambda *a: job.append(a) or tuning.tune(*a))
     f.explain(x)
     lock = FileLock(empty_cache / f"{asked[0]}.tuning.lock")
     with lock:
