@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from redfuser.derivation.fusion import FusedCascade, check_fusion_node
 from redfuser.errors import DTypeError
 from redfuser.extract.decisions import ColumnDecisions, Options, RowDecisions, Setting, TileDecisions
+from redfuser.extract.exponents import mark_exponents
 from redfuser.extract.flatten import Flat, flatten
 from redfuser.extract.masks import guard_removed
 from redfuser.extract.plan_rows import column_decisions, row_decisions
@@ -68,7 +69,7 @@ def plan(
     if dtype not in ("float32", "float64"):
         raise DTypeError(f"dtype {dtype!r} is no compute dtype; use 'float32' or 'float64'")
     check_fusion_node(fused)
-    flat = flatten(fused, dtype)
+    flat = mark_exponents(flatten(fused, dtype))
     arrays = {t.name: t.axes for t in flat.tensors} | {o.name: o.axes for o in flat.outs}
     known = {name: axes[-1] if axes else None for name, axes in arrays.items()} | dict(layouts or {})
     hints = {a.name: max(1, _hint(a, sizes)) for a in flat.axes}

@@ -57,6 +57,8 @@ _REAL_RESULT = frozenset(
         "sqrt",
         "exp",
         "exp2",
+        "exp_below",
+        "exp2_below",
         "expm1",
         "log",
         "log2",

@@ -116,34 +116,36 @@ INLINE real max_lanes(vec a) {
 }
 INLINE float max_float32(float a, float b) { return a > b || a != a ? a : b; } /* NaN if either is */
 typedef uint32_t uints __attribute__((vector_size(VECTOR_BYTES)));
-/* The last step of the exponentials: (1 + p) 2^n, where t = n + MAGIC came from the addition that rounded to n, and the
- * first step, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end; elsewhere
- * 2^(n-1) is built in the exponent field, 0 for the smallest n, and the result doubled: it overflows exactly where it
- * should. */
+/* The last step of the exponentials: p 2^n, where t = n + MAGIC + BIAS came from the addition that rounded to n, and the
+ * first, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end. Elsewhere p comes
+ * doubled (UNIT is its value at 0) and 2^(n-1) is built in the exponent field, 0 for the smallest n: their product
+ * overflows exactly where it should. */
 #define MAGIC 0x1.8p23f
+#define BIAS 126
+#define EXPONENT_AT 23
+#define UNIT 2
 #define clamp_low(low, x) larger(splat(low), x)
 INLINE vec scaled(vec p, vec t, vec x, real smallest) {
   (void)x, (void)smallest;
-  vec s = (vec)(((uints)t << 23) + (126u << 23));
-  vec y = p * s + s;
-  return y + y;
+  return p * (vec)((uints)t << EXPONENT_AT);
 }
 /* e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts whose first has trailing zeros, so n times
- * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. NaN passes the clamps
- * because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
-INLINE vec exponential(vec x) {
-  vec c = clamp_low(-87.5f, smaller(splat(88.8f), x));
-  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC), n = t - splat(MAGIC);
+ * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. `c` is x in bounds;
+ * NaN passes the clamps because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
+INLINE vec power_of_e(vec x, vec c) {
+  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC + BIAS), n = t - splat(MAGIC + BIAS);
   vec r = c - n * splat(0x1.63p-1f);
   r = r + n * splat(0x1.bd0106p-13f);
-  vec p = splat(0x1.0e4020p-7f);
-  p = p * r + splat(0x1.573e2ep-5f);
-  p = p * r + splat(0x1.555e66p-3f);
-  p = p * r + splat(0x1.fffdb6p-2f);
-  p = p * r + splat(0x1.ffffecp-1f);
-  p = p * r;
+  vec p = splat(UNIT * 0x1.0e4020p-7f);
+  p = p * r + splat(UNIT * 0x1.573e2ep-5f);
+  p = p * r + splat(UNIT * 0x1.555e66p-3f);
+  p = p * r + splat(UNIT * 0x1.fffdb6p-2f);
+  p = p * r + splat(UNIT * 0x1.ffffecp-1f);
+  p = p * r + splat(UNIT);
   return scaled(p, t, x, -86.99f);
 }
+/* The same where x is known to be never positive, or NaN. Right up to the overflow of e^x, beyond it any number. */
+INLINE vec exponential_below(vec x) { return power_of_e(x, clamp_low(-87.5f, x)); }
 /* Scratch has a vector of padding behind every buffer and one owner: a blend is cheaper than a masked store. */
 INLINE void blend_tail(real *p, vec x, int n) { store(p, select(first_lanes(n), x, load(p))); }
 INLINE real sum_lanes(vec a) {
@@ -473,7 +475,7 @@ static void phase2(void *context, int thread, int threads) {
           max0[r] = max_float32(max0[r], max0_block);
           const float max0_shift = (max0[r] == -__builtin_inff()) ? 0.0f : max0[r];
           /* sweep n in b0 .. row_end unroll 4: */
-          /*   tile[r, n - b0] <- exp(tile[r, n - b0] - max0_shift) */
+          /*   tile[r, n - b0] <- exp_below(tile[r, n - b0] - max0_shift) */
           /*   sum1_block = sum(tile[r, n - b0]) */
           float sum1_block;
           {
@@ -483,32 +485,32 @@ static void phase2(void *context, int thread, int threads) {
             int64_t at = 0;
             for (; at + 32 <= count; at += 32) {
               const vec val8 = load(ptr4 + at);
-              const vec val9 = exponential(val8 - splat(max0_shift));
+              const vec val9 = exponential_below(val8 - splat(max0_shift));
               store(ptr4 + at, val9);
               acc4 += val9;
               const vec val10 = load(ptr4 + at + 8);
-              const vec val11 = exponential(val10 - splat(max0_shift));
+              const vec val11 = exponential_below(val10 - splat(max0_shift));
               store(ptr4 + at + 8, val11);
               acc5 += val11;
               const vec val12 = load(ptr4 + at + 16);
-              const vec val13 = exponential(val12 - splat(max0_shift));
+              const vec val13 = exponential_below(val12 - splat(max0_shift));
               store(ptr4 + at + 16, val13);
               acc6 += val13;
               const vec val14 = load(ptr4 + at + 24);
-              const vec val15 = exponential(val14 - splat(max0_shift));
+              const vec val15 = exponential_below(val14 - splat(max0_shift));
               store(ptr4 + at + 24, val15);
               acc7 += val15;
             }
             for (; at + 8 <= count; at += 8) {
               const vec val16 = load(ptr4 + at);
-              const vec val17 = exponential(val16 - splat(max0_shift));
+              const vec val17 = exponential_below(val16 - splat(max0_shift));
               store(ptr4 + at, val17);
               acc4 += val17;
             }
             if (at < count) {
               const int left = (int)(count - at);
               const vec val18 = load(ptr4 + at);
-              const vec val19 = exponential(val18 - splat(max0_shift));
+              const vec val19 = exponential_below(val18 - splat(max0_shift));
               blend_tail(ptr4 + at, val19, left);
               acc4 += select(first_lanes(left), val19, splat(0.0f));
             }

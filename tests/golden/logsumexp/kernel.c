@@ -84,34 +84,36 @@ INLINE real max_lanes(vec a) {
   return a[0];
 }
 typedef uint32_t uints __attribute__((vector_size(VECTOR_BYTES)));
-/* The last step of the exponentials: (1 + p) 2^n, where t = n + MAGIC came from the addition that rounded to n, and the
- * first step, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end; elsewhere
- * 2^(n-1) is built in the exponent field, 0 for the smallest n, and the result doubled: it overflows exactly where it
- * should. */
+/* The last step of the exponentials: p 2^n, where t = n + MAGIC + BIAS came from the addition that rounded to n, and the
+ * first, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end. Elsewhere p comes
+ * doubled (UNIT is its value at 0) and 2^(n-1) is built in the exponent field, 0 for the smallest n: their product
+ * overflows exactly where it should. */
 #define MAGIC 0x1.8p23f
+#define BIAS 126
+#define EXPONENT_AT 23
+#define UNIT 2
 #define clamp_low(low, x) larger(splat(low), x)
 INLINE vec scaled(vec p, vec t, vec x, real smallest) {
   (void)x, (void)smallest;
-  vec s = (vec)(((uints)t << 23) + (126u << 23));
-  vec y = p * s + s;
-  return y + y;
+  return p * (vec)((uints)t << EXPONENT_AT);
 }
 /* e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts whose first has trailing zeros, so n times
- * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. NaN passes the clamps
- * because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
-INLINE vec exponential(vec x) {
-  vec c = clamp_low(-87.5f, smaller(splat(88.8f), x));
-  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC), n = t - splat(MAGIC);
+ * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. `c` is x in bounds;
+ * NaN passes the clamps because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
+INLINE vec power_of_e(vec x, vec c) {
+  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC + BIAS), n = t - splat(MAGIC + BIAS);
   vec r = c - n * splat(0x1.63p-1f);
   r = r + n * splat(0x1.bd0106p-13f);
-  vec p = splat(0x1.0e4020p-7f);
-  p = p * r + splat(0x1.573e2ep-5f);
-  p = p * r + splat(0x1.555e66p-3f);
-  p = p * r + splat(0x1.fffdb6p-2f);
-  p = p * r + splat(0x1.ffffecp-1f);
-  p = p * r;
+  vec p = splat(UNIT * 0x1.0e4020p-7f);
+  p = p * r + splat(UNIT * 0x1.573e2ep-5f);
+  p = p * r + splat(UNIT * 0x1.555e66p-3f);
+  p = p * r + splat(UNIT * 0x1.fffdb6p-2f);
+  p = p * r + splat(UNIT * 0x1.ffffecp-1f);
+  p = p * r + splat(UNIT);
   return scaled(p, t, x, -86.99f);
 }
+/* The same where x is known to be never positive, or NaN. Right up to the overflow of e^x, beyond it any number. */
+INLINE vec exponential_below(vec x) { return power_of_e(x, clamp_low(-87.5f, x)); }
 INLINE real sum_lanes(vec a) {
   vec b;
   b = SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
@@ -195,7 +197,7 @@ static void phase0(void *context, int thread, int threads) {
       }
       const float m_shift = (m_block == -__builtin_inff()) ? 0.0f : m_block;
       /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n]: */
-      /*   sum0_block = sum(exp(x[i, n] - m_shift)) */
+      /*   sum0_block = sum(exp_below(x[i, n] - m_shift)) */
       float sum0_block;
       {
         const int64_t count = n_size;
@@ -206,17 +208,17 @@ static void phase0(void *context, int thread, int threads) {
         for (; at + 32 <= count; at += 32) {
           __builtin_prefetch(far0 + at, 0, 2);
           __builtin_prefetch(far0 + at + 16, 0, 2);
-          acc4 += exponential(load(ptr1 + at) - splat(m_shift));
-          acc5 += exponential(load(ptr1 + at + 8) - splat(m_shift));
-          acc6 += exponential(load(ptr1 + at + 16) - splat(m_shift));
-          acc7 += exponential(load(ptr1 + at + 24) - splat(m_shift));
+          acc4 += exponential_below(load(ptr1 + at) - splat(m_shift));
+          acc5 += exponential_below(load(ptr1 + at + 8) - splat(m_shift));
+          acc6 += exponential_below(load(ptr1 + at + 16) - splat(m_shift));
+          acc7 += exponential_below(load(ptr1 + at + 24) - splat(m_shift));
         }
         for (; at + 8 <= count; at += 8) {
-          acc4 += exponential(load(ptr1 + at) - splat(m_shift));
+          acc4 += exponential_below(load(ptr1 + at) - splat(m_shift));
         }
         if (at < count) {
           const int left = (int)(count - at);
-          acc4 += select(first_lanes(left), exponential(load_tail(ptr1 + at, left) - splat(m_shift)), splat(0.0f));
+          acc4 += select(first_lanes(left), exponential_below(load_tail(ptr1 + at, left) - splat(m_shift)), splat(0.0f));
         }
         sum0_block = sum_lanes(acc4 + acc5 + acc6 + acc7);
       }
@@ -285,7 +287,7 @@ static void phase1(void *context, int thread, int threads) {
         m = max_float32(m, m_block);
         const float m_shift = (m == -__builtin_inff()) ? 0.0f : m;
         /* sweep n in b0 .. b1 unroll 4 ahead x[i, n + 2048]: */
-        /*   sum0_block = sum(exp(x[i, n] - m_shift)) */
+        /*   sum0_block = sum(exp_below(x[i, n] - m_shift)) */
         float sum0_block;
         {
           const int64_t count = b1_v - b0_v;
@@ -296,17 +298,17 @@ static void phase1(void *context, int thread, int threads) {
           for (; at + 32 <= count; at += 32) {
             __builtin_prefetch(far1 + at, 0, 2);
             __builtin_prefetch(far1 + at + 16, 0, 2);
-            acc12 += exponential(load(ptr3 + at) - splat(m_shift));
-            acc13 += exponential(load(ptr3 + at + 8) - splat(m_shift));
-            acc14 += exponential(load(ptr3 + at + 16) - splat(m_shift));
-            acc15 += exponential(load(ptr3 + at + 24) - splat(m_shift));
+            acc12 += exponential_below(load(ptr3 + at) - splat(m_shift));
+            acc13 += exponential_below(load(ptr3 + at + 8) - splat(m_shift));
+            acc14 += exponential_below(load(ptr3 + at + 16) - splat(m_shift));
+            acc15 += exponential_below(load(ptr3 + at + 24) - splat(m_shift));
           }
           for (; at + 8 <= count; at += 8) {
-            acc12 += exponential(load(ptr3 + at) - splat(m_shift));
+            acc12 += exponential_below(load(ptr3 + at) - splat(m_shift));
           }
           if (at < count) {
             const int left = (int)(count - at);
-            acc12 += select(first_lanes(left), exponential(load_tail(ptr3 + at, left) - splat(m_shift)), splat(0.0f));
+            acc12 += select(first_lanes(left), exponential_below(load_tail(ptr3 + at, left) - splat(m_shift)), splat(0.0f));
           }
           sum0_block = sum_lanes(acc12 + acc13 + acc14 + acc15);
         }

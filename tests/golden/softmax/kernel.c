@@ -84,34 +84,36 @@ INLINE real max_lanes(vec a) {
   return a[0];
 }
 typedef uint32_t uints __attribute__((vector_size(VECTOR_BYTES)));
-/* The last step of the exponentials: (1 + p) 2^n, where t = n + MAGIC came from the addition that rounded to n, and the
- * first step, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end; elsewhere
- * 2^(n-1) is built in the exponent field, 0 for the smallest n, and the result doubled: it overflows exactly where it
- * should. */
+/* The last step of the exponentials: p 2^n, where t = n + MAGIC + BIAS came from the addition that rounded to n, and the
+ * first, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end. Elsewhere p comes
+ * doubled (UNIT is its value at 0) and 2^(n-1) is built in the exponent field, 0 for the smallest n: their product
+ * overflows exactly where it should. */
 #define MAGIC 0x1.8p23f
+#define BIAS 126
+#define EXPONENT_AT 23
+#define UNIT 2
 #define clamp_low(low, x) larger(splat(low), x)
 INLINE vec scaled(vec p, vec t, vec x, real smallest) {
   (void)x, (void)smallest;
-  vec s = (vec)(((uints)t << 23) + (126u << 23));
-  vec y = p * s + s;
-  return y + y;
+  return p * (vec)((uints)t << EXPONENT_AT);
 }
 /* e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts whose first has trailing zeros, so n times
- * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. NaN passes the clamps
- * because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
-INLINE vec exponential(vec x) {
-  vec c = clamp_low(-87.5f, smaller(splat(88.8f), x));
-  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC), n = t - splat(MAGIC);
+ * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. `c` is x in bounds;
+ * NaN passes the clamps because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
+INLINE vec power_of_e(vec x, vec c) {
+  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC + BIAS), n = t - splat(MAGIC + BIAS);
   vec r = c - n * splat(0x1.63p-1f);
   r = r + n * splat(0x1.bd0106p-13f);
-  vec p = splat(0x1.0e4020p-7f);
-  p = p * r + splat(0x1.573e2ep-5f);
-  p = p * r + splat(0x1.555e66p-3f);
-  p = p * r + splat(0x1.fffdb6p-2f);
-  p = p * r + splat(0x1.ffffecp-1f);
-  p = p * r;
+  vec p = splat(UNIT * 0x1.0e4020p-7f);
+  p = p * r + splat(UNIT * 0x1.573e2ep-5f);
+  p = p * r + splat(UNIT * 0x1.555e66p-3f);
+  p = p * r + splat(UNIT * 0x1.fffdb6p-2f);
+  p = p * r + splat(UNIT * 0x1.ffffecp-1f);
+  p = p * r + splat(UNIT);
   return scaled(p, t, x, -86.99f);
 }
+/* The same where x is known to be never positive, or NaN. Right up to the overflow of e^x, beyond it any number. */
+INLINE vec exponential_below(vec x) { return power_of_e(x, clamp_low(-87.5f, x)); }
 INLINE void store(real *p, vec x) { *(vec_memory *)p = x; }
 #if defined(__AVX__)
 INLINE void store_tail(real *p, vec x, int n) { __builtin_ia32_maskstoreps256((vec *)p, first_lanes(n), x); }
@@ -205,7 +207,7 @@ static void phase0(void *context, int thread, int threads) {
       }
       const float max0_shift = (max0_block == -__builtin_inff()) ? 0.0f : max0_block;
       /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n]: */
-      /*   out[i, n] <- exp(x[i, n] - max0_shift) */
+      /*   out[i, n] <- exp_below(x[i, n] - max0_shift) */
       /*   sum0_block = sum(out[i, n]) */
       float sum0_block;
       {
@@ -218,27 +220,27 @@ static void phase0(void *context, int thread, int threads) {
         for (; at + 32 <= count; at += 32) {
           __builtin_prefetch(far0 + at, 0, 2);
           __builtin_prefetch(far0 + at + 16, 0, 2);
-          const vec val6 = exponential(load(ptr1 + at) - splat(max0_shift));
+          const vec val6 = exponential_below(load(ptr1 + at) - splat(max0_shift));
           store(ptr2 + at, val6);
           acc4 += val6;
-          const vec val7 = exponential(load(ptr1 + at + 8) - splat(max0_shift));
+          const vec val7 = exponential_below(load(ptr1 + at + 8) - splat(max0_shift));
           store(ptr2 + at + 8, val7);
           acc5 += val7;
-          const vec val8 = exponential(load(ptr1 + at + 16) - splat(max0_shift));
+          const vec val8 = exponential_below(load(ptr1 + at + 16) - splat(max0_shift));
           store(ptr2 + at + 16, val8);
           acc6 += val8;
-          const vec val9 = exponential(load(ptr1 + at + 24) - splat(max0_shift));
+          const vec val9 = exponential_below(load(ptr1 + at + 24) - splat(max0_shift));
           store(ptr2 + at + 24, val9);
           acc7 += val9;
         }
         for (; at + 8 <= count; at += 8) {
-          const vec val10 = exponential(load(ptr1 + at) - splat(max0_shift));
+          const vec val10 = exponential_below(load(ptr1 + at) - splat(max0_shift));
           store(ptr2 + at, val10);
           acc4 += val10;
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val11 = exponential(load_tail(ptr1 + at, left) - splat(max0_shift));
+          const vec val11 = exponential_below(load_tail(ptr1 + at, left) - splat(max0_shift));
           store_tail(ptr2 + at, val11, left);
           acc4 += select(first_lanes(left), val11, splat(0.0f));
         }
@@ -264,19 +266,19 @@ static void phase0(void *context, int thread, int threads) {
       }
       if (max0_block == -__builtin_inff()) {
         /* sweep n in 0 .. |n| unroll 1: */
-        /*   out[i, n] <- exp(x[i, n] - max0_block) * c * c_2 */
+        /*   out[i, n] <- exp_below(x[i, n] - max0_block) * c * c_2 */
         {
           const int64_t count = n_size;
           const float *const ptr4 = x_b + i * x_stride_0;
           float *const ptr5 = out + i * out_stride_0;
           int64_t at = 0;
           for (; at + 8 <= count; at += 8) {
-            const vec val14 = (exponential(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
+            const vec val14 = (exponential_below(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
             store(ptr5 + at, val14);
           }
           if (at < count) {
             const int left = (int)(count - at);
-            const vec val15 = (exponential(load_tail(ptr4 + at, left) - splat(max0_block)) * splat(c)) * splat(c_2);
+            const vec val15 = (exponential_below(load_tail(ptr4 + at, left) - splat(max0_block)) * splat(c)) * splat(c_2);
             store_tail(ptr5 + at, val15, left);
           }
         }
@@ -346,7 +348,7 @@ static void phase1(void *context, int thread, int threads) {
         max0 = max_float32(max0, max0_block);
         const float max0_shift = (max0 == -__builtin_inff()) ? 0.0f : max0;
         /* sweep n in b0 .. b1 unroll 4 ahead x[i, n + 2048]: */
-        /*   sum0_block = sum(exp(x[i, n] - max0_shift)) */
+        /*   sum0_block = sum(exp_below(x[i, n] - max0_shift)) */
         float sum0_block;
         {
           const int64_t count = b1_v - b0_v;
@@ -357,17 +359,17 @@ static void phase1(void *context, int thread, int threads) {
           for (; at + 32 <= count; at += 32) {
             __builtin_prefetch(far1 + at, 0, 2);
             __builtin_prefetch(far1 + at + 16, 0, 2);
-            acc12 += exponential(load(ptr7 + at) - splat(max0_shift));
-            acc13 += exponential(load(ptr7 + at + 8) - splat(max0_shift));
-            acc14 += exponential(load(ptr7 + at + 16) - splat(max0_shift));
-            acc15 += exponential(load(ptr7 + at + 24) - splat(max0_shift));
+            acc12 += exponential_below(load(ptr7 + at) - splat(max0_shift));
+            acc13 += exponential_below(load(ptr7 + at + 8) - splat(max0_shift));
+            acc14 += exponential_below(load(ptr7 + at + 16) - splat(max0_shift));
+            acc15 += exponential_below(load(ptr7 + at + 24) - splat(max0_shift));
           }
           for (; at + 8 <= count; at += 8) {
-            acc12 += exponential(load(ptr7 + at) - splat(max0_shift));
+            acc12 += exponential_below(load(ptr7 + at) - splat(max0_shift));
           }
           if (at < count) {
             const int left = (int)(count - at);
-            acc12 += select(first_lanes(left), exponential(load_tail(ptr7 + at, left) - splat(max0_shift)), splat(0.0f));
+            acc12 += select(first_lanes(left), exponential_below(load_tail(ptr7 + at, left) - splat(max0_shift)), splat(0.0f));
           }
           sum0_block = sum_lanes(acc12 + acc13 + acc14 + acc15);
         }
@@ -383,19 +385,19 @@ static void phase1(void *context, int thread, int threads) {
       const float c_3 = (__builtin_fabs(c_2) < 5.421010862427522e-20) ? 1.8446744e+19f : ((__builtin_fabs(c_2) > 1.8446744073709552e+19) ? 5.421011e-20f : 1.0f);
       const float c_4 = (float)(1.0 / (c_2 * (double)c_3));
       /* sweep n in 0 .. |n| unroll 1: */
-      /*   out[i, n] <- exp(x[i, n] - c) * c_3 * c_4 */
+      /*   out[i, n] <- exp_below(x[i, n] - c) * c_3 * c_4 */
       {
         const int64_t count = n_size;
         const float *const ptr8 = x_b + i * x_stride_0;
         float *const ptr9 = out + i * out_stride_0;
         int64_t at = 0;
         for (; at + 8 <= count; at += 8) {
-          const vec val22 = (exponential(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
+          const vec val22 = (exponential_below(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
           store(ptr9 + at, val22);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val23 = (exponential(load_tail(ptr8 + at, left) - splat(c)) * splat(c_3)) * splat(c_4);
+          const vec val23 = (exponential_below(load_tail(ptr8 + at, left) - splat(c)) * splat(c_3)) * splat(c_4);
           store_tail(ptr9 + at, val23, left);
         }
       }
