@@ -30,7 +30,7 @@ from redfuser.ir import (
     rewrite,
 )
 from redfuser.ir.dtypes import numpy_dtype
-from redfuser.ir.ops import PIVOT
+from redfuser.ir.ops import BELOW, PIVOT
 from redfuser.ir.term import base_axis
 
 CLASSES = ("fma", "matmul", "div", "special", "libm", "compare", "shuffle")
@@ -38,7 +38,7 @@ CLASSES = ("fma", "matmul", "div", "special", "libm", "compare", "shuffle")
 a matrix product; div: division and square root; special: exp and log; libm: other functions, which a CPU computes one
 by one; compare: comparisons, extrema, selections, conversions; shuffle: exchanges between lanes or threads at the
 end of a reduction."""
-VECTORS = frozenset({"exp", "exp2", "log"})
+VECTORS = frozenset({"exp", "exp2", *BELOW.values(), "log"})
 """Functions that CPU kernels compute in vectors."""
 
 

@@ -226,7 +226,7 @@ class Program:
 
     def _remember(self, notes: Notes, values: Mapping[str, Array]) -> None:
         """Keep what a call found out, unless the next may differ."""
-        if not notes.sound or len(notes.outs) not in (0, len(self.output_names)):
+        if not notes.sound or self._merged or len(notes.outs) not in (0, len(self.output_names)):
             return
         outputs = [(n, np.shape(self.trace.for_caller(values[n], i)))
                    for n, i in zip(self.output_names, self.trace.outputs, strict=True)]
