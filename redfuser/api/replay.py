@@ -28,7 +28,13 @@ def likeness(arrays: Sequence[Array]) -> Likeness:
 class Counted(Protocol):
     """What counts its runs."""
 
-    runs: int
+    @property
+    def runs(self) -> int:
+        """How many there were."""
+        ...
+
+    @runs.setter
+    def runs(self, count: int, /) -> None: ...
 
 
 @dataclass(frozen=True)
