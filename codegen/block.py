@@ -198,7 +198,7 @@ class Row:
                 body = self.lower(a.body, env)
                 if not truth and is_truth(body, self.names):
                     body = Cast(self.space.compute, body)
-                reds.append(Red(var.name, a.monoid, body))
+                reds.append(Red(var.name, a.monoid, body, a.name in self.space.flat.loose))
                 values[a.name] = var
             else:
                 values[a.name] = _repeated(

@@ -106,11 +106,15 @@ class If(Stmt):
 
 @node
 class Red(Node):
-    """Within a Sweep: reduce `expr` over the lane axis to the scalar variable `name`, visible after the sweep."""
+    """Within a Sweep: reduce `expr` over the lane axis to the scalar variable `name`, visible after the sweep.
+
+    A `loose` maximum or minimum may be any number where an element is NaN.
+    """
 
     name: str
     monoid: str
     expr: Expr
+    loose: bool = False
 
 
 @node

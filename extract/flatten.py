@@ -52,6 +52,7 @@ class Flat:
     """A flattened fusion. `outs` are written over final values; `passes` as in `FusedCascade`.
 
     empty : outputs whose value on an empty stream the state cannot give (0 / 0 where the definition sums nothing)
+    loose : extremes that may be any number where an element is NaN (`redfuser.extract.nans`)
     """
 
     name: str
@@ -64,6 +65,7 @@ class Flat:
     outs: tuple[Out, ...]
     passes: tuple[tuple[str, ...], ...]
     empty: tuple[Out, ...] = ()
+    loose: frozenset[str] = frozenset()
 
     def accumulator(self, name: str) -> Accumulator | None:
         """The accumulator called `name`, None for a dependency."""

@@ -185,7 +185,7 @@ class SweepPrinter:
         vectors = [ctx.names.fresh("acc") for _ in range(self._copies())]
         ctx.out.line(f"{VECTOR[lanes]} {', '.join(f'{v} = {identity}' for v in vectors)};")
         nans = None
-        if red.monoid in ("max", "min"):
+        if red.monoid in ("max", "min") and not red.loose:
             nans = ctx.names.fresh("nans")
             ctx.out.line(f"nan_lanes {nans} = {{0}};")
         self.accumulators.append(_Accumulator(red, lanes, identity, vectors, nans))

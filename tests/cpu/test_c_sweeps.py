@@ -22,6 +22,7 @@ from programs import (
     row_buffer,
     row_cell,
     task_kernel,
+    unwritten,
     variants,
 )
 
@@ -78,6 +79,27 @@ def test_nan_and_infinities_in_reductions(variant, compute):
                 assert got[0][1] == length
     x = np.full((1, 40), -np.inf, compute)
     assert agree(kernel, variant, [x], {"r": 1, "n": 40})[2][0] == -np.inf
+
+
+@ALL_VARIANTS
+@COMPUTE
+def test_loose_extremes(variant, compute):
+    """Of numbers the same; over a NaN, NaN or one of them."""
+    x = row_cell("x", compute)
+    reds = [Red(m, m, x, loose=True) for m in ("max", "min")]
+    outs = [Buf(f"y_{q.name}", (R,), "global", compute, 0) for q in reds]
+    sets = [Set(At(b, (r,)), Var(q.name)) for b, q in zip(outs, reds, strict=True)]
+    kernel = task_kernel("loose", compute, [x.buf], outs, [Sweep("n", Const(0), N, tuple(reds), (), 2), *sets])
+    rng = np.random.default_rng(0)
+    for length in (1, 5, 16, 33, 70):
+        values = rng.normal(size=(2, length)).astype(compute)
+        agree(kernel, variant, [values], {"r": 2, "n": length})
+        values[0, length // 2] = np.nan
+        given = [unwritten(b, {"r": 2, "n": length}) for b in outs]
+        compiled(kernel, variant).run([values], given, {"r": 2, "n": length})
+        for got, of_numbers in zip(given, (np.max, np.min), strict=True):
+            assert got[1] == of_numbers(values[1])
+            assert np.isnan(got[0]) or np.isinf(got[0]) or got[0] in values[0]
 
 
 @VARIANTS

@@ -31,26 +31,6 @@ INLINE int64_t floor_div(int64_t a, int64_t b) { /* rounds down; x // 0 = 0 as i
   if (b == -1) return -a; /* the least number over -1 has no quotient: it wraps around */
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
-INLINE int any_lane(ints a) {
-  ints b;
-  b = SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
-  a = a | b;
-  b = SHUFFLE(a, a, 2, 3, 0, 1, 6, 7, 4, 5);
-  a = a | b;
-  b = SHUFFLE(a, a, 1, 0, 3, 2, 5, 4, 7, 6);
-  a = a | b;
-  return a[0] != 0;
-}
-/* Where a or b is NaN, gathered over a loop by |= : one comparison serves two vectors. */
-typedef ints nan_lanes;
-#if defined(__AVX__)
-INLINE nan_lanes unordered(vec a, vec b) { return (ints)__builtin_ia32_cmpps256(a, b, 3); }
-#else
-INLINE nan_lanes unordered(vec a, vec b) { return (a != a) | (b != b); }
-#endif
-INLINE int any_nan(nan_lanes f) { return any_lane(f); }
-typedef real vec_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
-INLINE vec load(const real *p) { return *(const vec_memory *)p; }
 INLINE vec select(ints c, vec a, vec b) { return (vec)((c & (ints)a) | (~c & (ints)b)); }
 /* larger(a, b): a > b ? a : b, one instruction; b when either is NaN. */
 #if defined(__AVX__)
@@ -60,6 +40,8 @@ INLINE vec select(ints c, vec a, vec b) { return (vec)((c & (ints)a) | (~c & (in
 INLINE vec larger(vec a, vec b) { return select(a > b, a, b); }
 INLINE vec smaller(vec a, vec b) { return select(a < b, a, b); }
 #endif
+typedef real vec_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+INLINE vec load(const real *p) { return *(const vec_memory *)p; }
 #define IOTA ((ints){0, 1, 2, 3, 4, 5, 6, 7})
 INLINE ints first_lanes(int n) { return IOTA < splat_int(n); }  /* mask of lanes 0..n-1 */
 #if defined(__AVX__)
@@ -71,8 +53,6 @@ INLINE vec load_tail(const real *p, int n) {
   return r;
 }
 #endif
-#define INF __builtin_inff()
-#define NOT_A_NUMBER __builtin_nanf("")
 INLINE real max_lanes(vec a) {
   vec b;
   b = SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
@@ -172,38 +152,27 @@ static void phase0(void *context, int thread, int threads) {
     for (int64_t row_v = begin; row_v < end; row_v++) {
       const int64_t i = row_v;
       /* sweep n in 0 .. |n| unroll 4: */
-      /*   max0_block = max(x[i, n]) */
+      /*   max0_block = loose max(x[i, n]) */
       float max0_block;
       {
         const int64_t count = n_size;
         const float *const ptr0 = x_b + i * x_stride_0;
         vec acc0 = splat(-__builtin_inff()), acc1 = splat(-__builtin_inff()), acc2 = splat(-__builtin_inff()), acc3 = splat(-__builtin_inff());
-        nan_lanes nans0 = {0};
         int64_t at = 0;
         for (; at + 32 <= count; at += 32) {
-          const vec val0 = load(ptr0 + at);
-          acc0 = larger(acc0, val0);
-          const vec val1 = load(ptr0 + at + 8);
-          acc1 = larger(acc1, val1);
-          const vec val2 = load(ptr0 + at + 16);
-          acc2 = larger(acc2, val2);
-          const vec val3 = load(ptr0 + at + 24);
-          acc3 = larger(acc3, val3);
-          nans0 |= unordered(val0, val1);
-          nans0 |= unordered(val2, val3);
+          acc0 = larger(acc0, load(ptr0 + at));
+          acc1 = larger(acc1, load(ptr0 + at + 8));
+          acc2 = larger(acc2, load(ptr0 + at + 16));
+          acc3 = larger(acc3, load(ptr0 + at + 24));
         }
         for (; at + 8 <= count; at += 8) {
-          const vec val4 = load(ptr0 + at);
-          acc0 = larger(acc0, val4);
-          nans0 |= unordered(val4, val4);
+          acc0 = larger(acc0, load(ptr0 + at));
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val5 = select(first_lanes(left), load_tail(ptr0 + at, left), splat(-__builtin_inff()));
-          acc0 = larger(acc0, val5);
-          nans0 |= unordered(val5, val5);
+          acc0 = larger(acc0, select(first_lanes(left), load_tail(ptr0 + at, left), splat(-__builtin_inff())));
         }
-        max0_block = any_nan(nans0) ? NOT_A_NUMBER : max_lanes(larger(larger(acc0, acc1), larger(acc2, acc3)));
+        max0_block = max_lanes(larger(larger(acc0, acc1), larger(acc2, acc3)));
       }
       const float max0_shift = (max0_block == -__builtin_inff()) ? 0.0f : max0_block;
       /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n]: */
@@ -220,29 +189,29 @@ static void phase0(void *context, int thread, int threads) {
         for (; at + 32 <= count; at += 32) {
           __builtin_prefetch(far0 + at, 0, 2);
           __builtin_prefetch(far0 + at + 16, 0, 2);
-          const vec val6 = exponential_below(load(ptr1 + at) - splat(max0_shift));
-          store(ptr2 + at, val6);
-          acc4 += val6;
-          const vec val7 = exponential_below(load(ptr1 + at + 8) - splat(max0_shift));
-          store(ptr2 + at + 8, val7);
-          acc5 += val7;
-          const vec val8 = exponential_below(load(ptr1 + at + 16) - splat(max0_shift));
-          store(ptr2 + at + 16, val8);
-          acc6 += val8;
-          const vec val9 = exponential_below(load(ptr1 + at + 24) - splat(max0_shift));
-          store(ptr2 + at + 24, val9);
-          acc7 += val9;
+          const vec val0 = exponential_below(load(ptr1 + at) - splat(max0_shift));
+          store(ptr2 + at, val0);
+          acc4 += val0;
+          const vec val1 = exponential_below(load(ptr1 + at + 8) - splat(max0_shift));
+          store(ptr2 + at + 8, val1);
+          acc5 += val1;
+          const vec val2 = exponential_below(load(ptr1 + at + 16) - splat(max0_shift));
+          store(ptr2 + at + 16, val2);
+          acc6 += val2;
+          const vec val3 = exponential_below(load(ptr1 + at + 24) - splat(max0_shift));
+          store(ptr2 + at + 24, val3);
+          acc7 += val3;
         }
         for (; at + 8 <= count; at += 8) {
-          const vec val10 = exponential_below(load(ptr1 + at) - splat(max0_shift));
-          store(ptr2 + at, val10);
-          acc4 += val10;
+          const vec val4 = exponential_below(load(ptr1 + at) - splat(max0_shift));
+          store(ptr2 + at, val4);
+          acc4 += val4;
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val11 = exponential_below(load_tail(ptr1 + at, left) - splat(max0_shift));
-          store_tail(ptr2 + at, val11, left);
-          acc4 += select(first_lanes(left), val11, splat(0.0f));
+          const vec val5 = exponential_below(load_tail(ptr1 + at, left) - splat(max0_shift));
+          store_tail(ptr2 + at, val5, left);
+          acc4 += select(first_lanes(left), val5, splat(0.0f));
         }
         sum0_block = sum_lanes(acc4 + acc5 + acc6 + acc7);
       }
@@ -255,13 +224,13 @@ static void phase0(void *context, int thread, int threads) {
         float *const ptr3 = out + i * out_stride_0;
         int64_t at = 0;
         for (; at + 8 <= count; at += 8) {
-          const vec val12 = (load(ptr3 + at) * splat(c)) * splat(c_2);
-          store(ptr3 + at, val12);
+          const vec val6 = (load(ptr3 + at) * splat(c)) * splat(c_2);
+          store(ptr3 + at, val6);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val13 = (load_tail(ptr3 + at, left) * splat(c)) * splat(c_2);
-          store_tail(ptr3 + at, val13, left);
+          const vec val7 = (load_tail(ptr3 + at, left) * splat(c)) * splat(c_2);
+          store_tail(ptr3 + at, val7, left);
         }
       }
       if (max0_block == -__builtin_inff()) {
@@ -273,13 +242,13 @@ static void phase0(void *context, int thread, int threads) {
           float *const ptr5 = out + i * out_stride_0;
           int64_t at = 0;
           for (; at + 8 <= count; at += 8) {
-            const vec val14 = (exponential_below(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store(ptr5 + at, val14);
+            const vec val8 = (exponential_below(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
+            store(ptr5 + at, val8);
           }
           if (at < count) {
             const int left = (int)(count - at);
-            const vec val15 = (exponential_below(load_tail(ptr4 + at, left) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store_tail(ptr5 + at, val15, left);
+            const vec val9 = (exponential_below(load_tail(ptr4 + at, left) - splat(max0_block)) * splat(c)) * splat(c_2);
+            store_tail(ptr5 + at, val9, left);
           }
         }
       }
@@ -312,38 +281,27 @@ static void phase1(void *context, int thread, int threads) {
         const float max0_old = max0;
         const double sum0_old = sum0_b;
         /* sweep n in b0 .. b1 unroll 4: */
-        /*   max0_block = max(x[i, n]) */
+        /*   max0_block = loose max(x[i, n]) */
         float max0_block;
         {
           const int64_t count = b1_v - b0_v;
           const float *const ptr6 = x_b + (i * x_stride_0) + b0_v;
           vec acc8 = splat(-__builtin_inff()), acc9 = splat(-__builtin_inff()), acc10 = splat(-__builtin_inff()), acc11 = splat(-__builtin_inff());
-          nan_lanes nans1 = {0};
           int64_t at = 0;
           for (; at + 32 <= count; at += 32) {
-            const vec val16 = load(ptr6 + at);
-            acc8 = larger(acc8, val16);
-            const vec val17 = load(ptr6 + at + 8);
-            acc9 = larger(acc9, val17);
-            const vec val18 = load(ptr6 + at + 16);
-            acc10 = larger(acc10, val18);
-            const vec val19 = load(ptr6 + at + 24);
-            acc11 = larger(acc11, val19);
-            nans1 |= unordered(val16, val17);
-            nans1 |= unordered(val18, val19);
+            acc8 = larger(acc8, load(ptr6 + at));
+            acc9 = larger(acc9, load(ptr6 + at + 8));
+            acc10 = larger(acc10, load(ptr6 + at + 16));
+            acc11 = larger(acc11, load(ptr6 + at + 24));
           }
           for (; at + 8 <= count; at += 8) {
-            const vec val20 = load(ptr6 + at);
-            acc8 = larger(acc8, val20);
-            nans1 |= unordered(val20, val20);
+            acc8 = larger(acc8, load(ptr6 + at));
           }
           if (at < count) {
             const int left = (int)(count - at);
-            const vec val21 = select(first_lanes(left), load_tail(ptr6 + at, left), splat(-__builtin_inff()));
-            acc8 = larger(acc8, val21);
-            nans1 |= unordered(val21, val21);
+            acc8 = larger(acc8, select(first_lanes(left), load_tail(ptr6 + at, left), splat(-__builtin_inff())));
           }
-          max0_block = any_nan(nans1) ? NOT_A_NUMBER : max_lanes(larger(larger(acc8, acc9), larger(acc10, acc11)));
+          max0_block = max_lanes(larger(larger(acc8, acc9), larger(acc10, acc11)));
         }
         max0 = max_float32(max0, max0_block);
         const float max0_shift = (max0 == -__builtin_inff()) ? 0.0f : max0;
@@ -392,13 +350,13 @@ static void phase1(void *context, int thread, int threads) {
         float *const ptr9 = out + i * out_stride_0;
         int64_t at = 0;
         for (; at + 8 <= count; at += 8) {
-          const vec val22 = (exponential_below(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
-          store(ptr9 + at, val22);
+          const vec val10 = (exponential_below(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
+          store(ptr9 + at, val10);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val23 = (exponential_below(load_tail(ptr8 + at, left) - splat(c)) * splat(c_3)) * splat(c_4);
-          store_tail(ptr9 + at, val23, left);
+          const vec val11 = (exponential_below(load_tail(ptr8 + at, left) - splat(c)) * splat(c_3)) * splat(c_4);
+          store_tail(ptr9 + at, val11, left);
         }
       }
     }
