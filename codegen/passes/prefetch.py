@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from redfuser.codegen.nodes import At, Stmt, Sweep
-from redfuser.codegen.passes.bodies import Body, lane_expressions
-from redfuser.ir import COSTLY, Expr, Op, children
+from redfuser.codegen.passes.bodies import Body, is_costly
 
 SHARES = 2
 """Sweeps that share the lines: a trip of a sweep covers at least two."""
@@ -25,7 +24,7 @@ def prefetch(body: Body, lane: str, cells: Iterable[At]) -> Body:
     sweeps = [i for i, s in enumerate(body) if isinstance(s, Sweep) and s.var == lane]
     if not ahead or not sweeps:
         return body
-    costly = [i for i in sweeps if _is_costly(body[i])]
+    costly = [i for i in sweeps if is_costly(body[i])]
     if len(sweeps) == 1 and not costly:
         return body
     reading = [i for i in sweeps if not _writes(body[i])] or sweeps
@@ -37,11 +36,3 @@ def prefetch(body: Body, lane: str, cells: Iterable[At]) -> Body:
 
 def _writes(s: Stmt) -> bool:
     return isinstance(s, Sweep) and bool(s.puts)
-
-
-def _is_costly(s: Stmt) -> bool:
-    return isinstance(s, Sweep) and any(_holds_costly(e) for e in lane_expressions(s))
-
-
-def _holds_costly(e: Expr) -> bool:
-    return (isinstance(e, Op) and e.fn in COSTLY) or any(_holds_costly(c) for c in children(e))
