@@ -43,12 +43,14 @@ from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.decisions import ColumnDecisions
 from redfuser.extract.flatten import Flat
 from redfuser.ir import (
+    COSTLY,
     MONOIDS,
     Cast,
     Const,
     Expr,
     Let,
     Old,
+    Op,
     Out,
     find_parts,
     free_axes,
@@ -59,6 +61,9 @@ from redfuser.ir import (
     walk,
 )
 from redfuser.ir.ops import PIVOT
+
+STEP = 4
+"""Elements of the stream that enter the state of the columns together: a power of 2."""
 
 
 def build_columns(space: Space, flat: Flat, decisions: ColumnDecisions) -> Phase:
@@ -250,20 +255,46 @@ class _ColumnPhase:
     def _reduce(self, out: list[Stmt], level: Level, b0: Expr, b1: Expr) -> dict[str, Expr]:
         """The reductions of one level over a block, for every column."""
         values: dict[str, Expr] = {}
-        inner: list[tuple[At, Expr]] = []
+        met: list[tuple[Accumulator, list[At]]] = []
         for a in level.accumulators:
-            elements = self._elements(a)
             if self.stream not in free_axes(a.body) and not has_parts(a.monoid):
-                values[a.name] = self._repeated(a.monoid, elements[0], op("sub", b1, b0))
+                values[a.name] = self._repeated(a.monoid, self.lower(elements_of(a)[0]), op("sub", b1, b0))
                 continue
             cells = [self.array(f"{name}_block", a.axes, dtype) for name, dtype in self.parts(a)]
             out += self.over(*zip(cells, self.identities(a), strict=True))
-            numbers = [self.real(cell, e) for cell, e in zip(cells, elements, strict=True)]
-            inner += self._at_once(cells, a.axes, self.combined(a, cells, numbers))
+            met.append((a, cells))
             values |= {name: cell for (name, _), cell in zip(self.parts(a), cells, strict=True)}
-        if inner:
-            out.append(For(self.element.name, b0, b1, Const(1), tuple(self.over(*inner))))
+        if met:
+            out += self._along(met, b0, b1)
         return values
+
+    def _along(self, met: list[tuple[Accumulator, list[At]]], b0: Expr, b1: Expr) -> list[Stmt]:
+        """The loop over a block's elements that enters each into its cells: cheap ones several at a time, which reads
+        and stores the cells once for all of them."""
+        step = STEP if all(_is_cheap(a) for a, _ in met) else 1
+        out: list[Stmt] = []
+        start = b0
+        if step > 1:
+            end, first = self.names.integer("whole"), self.names.integer(self.stream)
+            out.append(LetInt(end.name, op("sub", b1, op("imod", op("sub", b1, b0), step))))
+            together = [(cells[0], self._together(a, cells[0], first, step)) for a, cells in met]
+            out.append(For(first.name, b0, end, Const(step), tuple(self.over(*together))))
+            start = end
+        single: list[tuple[At, Expr]] = []
+        for a, cells in met:
+            numbers = [self.real(cell, e) for cell, e in zip(cells, self._elements(a), strict=True)]
+            single += self._at_once(cells, a.axes, self.combined(a, cells, numbers))
+        return [*out, For(self.element.name, start, b1, Const(1), tuple(self.over(*single)))]
+
+    def _together(self, a: Accumulator, cell: At, first: Expr, step: int) -> Expr:
+        """The cell combined with `step` elements from `first` on, these in pairs."""
+        values: list[Expr] = []
+        for k in range(step):
+            there = self.env.at(**{self.stream: op("add", first, k)})
+            values.append(self.real(cell, self.lower(a.body, there)))
+        while len(values) > 1:
+            values = [self.combined(a, [x], [y])[0] for x, y in zip(values[::2], values[1::2], strict=True)]
+        return self.combined(a, [cell], values)[0]
 
     def _elements(self, a: Accumulator) -> list[Expr]:
         """The state of the current element; that of argmax has its position."""
@@ -321,3 +352,8 @@ class _ColumnPhase:
         if self.stream not in o.axes:
             return sweep
         return [For(self.element.name, Const(0), self.length, Const(1), tuple(sweep))]
+
+
+def _is_cheap(a: Accumulator) -> bool:
+    """Do loads and stores of its state take longer than an element's arithmetic?"""
+    return not has_parts(a.monoid) and not any(isinstance(x, Op) and x.fn in COSTLY for x in walk(a.body))

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from redfuser.codegen.indexing import LANE_PAD
 from redfuser.codegen.levels import Level, levels_of
 from redfuser.codegen.lower import Space
+from redfuser.codegen.materialise import Materialiser
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, LetInt, MatMul, Phase, Put, Stmt, Sweep
 from redfuser.codegen.operands import Cell, Operand
@@ -135,7 +136,7 @@ class _TilePhase:
             put = Put(self.state.row_operand_at(c, k), value)
             body.append(Sweep(k.name, Const(0), self.space.size(c.axis), (), (put,)))
         body += self.row.start(self.flat.accumulators)
-        body += self.row.read_pivots(self.flat.accumulators, self.place.length)
+        body += Materialiser(self.row, self.stream, (), self.state.scratch).pivots(self.place.length)
         out: list[Stmt] = [self._rows_loop(hoist(tuple(body), self.names, self.space.compute))]
         return out + [self._zero(v) for v in self.roles.vectors]
 

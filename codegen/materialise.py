@@ -33,6 +33,13 @@ class Materialiser:
             self.done, self.range = {}, (lo, hi)
         return replace(self.row.env, reduce=lambda e, env: self._value(e, env, out, lo, hi))
 
+    def pivots(self, length: Expr) -> list[Stmt]:
+        """The row's pivots, where nothing else in it is evaluated this way: elements of contractions one by one."""
+        before, self.row.materialise = self.row.materialise, self.env
+        body = self.row.read_pivots(self.row.space.flat.accumulators, length)
+        self.row.materialise = before
+        return body
+
     def _value(self, e: Reduce, env: Env, out: list[Stmt], lo: Expr, hi: Expr) -> Expr:
         lane = env.axes.get(self.stream)
         along = self.stream in free_axes(e) and lane == Var(self.row.lane)

@@ -10,6 +10,7 @@ from redfuser.codegen.block import Row
 from redfuser.codegen.indexing import LANE_PAD, product, unravel_sizes
 from redfuser.codegen.levels import levels_of, state_dtype
 from redfuser.codegen.lower import Env, Space
+from redfuser.codegen.materialise import Materialiser
 from redfuser.codegen.merge import Merge
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, Phase, Put, Set, Stmt, Sweep
@@ -69,7 +70,7 @@ class TileSplit:
         self.lanes = {a: names.integer(a) for a in dict.fromkeys(v.axis for v in self.vectors.values())}
         cells = {a.name: self._cell(a.name) for a in self.flat.accumulators}
         row = Row(self.space, names, Env(dict(positions)), names.fresh(self.stream), lambda name: cells[name])
-        body: list[Stmt] = [*before, *row.read_pivots(self.flat.accumulators, self.length)]
+        body: list[Stmt] = [*before, *Materialiser(row, self.stream, (), []).pivots(self.length)]
         levels = levels_of(self.flat, self.flat.passes[0])
         levelled = {d.name for level in levels for d in level.dependencies}
         row.know(body, [d for d in self.flat.dependencies if d.name not in levelled])

@@ -58,6 +58,19 @@ def whole_row_limit(profile: Profile, itemsize: int, streams: int, costly: bool 
 
 COLUMNS = 1024
 """Columns of a tile of the column schedule: their state arrays stay in the level-1 cache."""
+LEAST_COLUMNS = 128
+"""Fewer would read a row in pieces of less than some cache lines."""
+
+
+def columns_per_tile(threads: int, outer: int, extent: int, lanes: int) -> int:
+    """Columns of a tile: as many as the cache holds, but every thread has as many tiles as the others.
+
+    `outer`: tiles for each range of columns (one for every position along the other parallel axes).
+    """
+    tiles = -(-max(1, extent) // COLUMNS)
+    if outer * tiles < 4 * threads:
+        tiles = -(-outer * tiles // threads) * threads // outer or 1
+    return min(COLUMNS, max(LEAST_COLUMNS, round_up(-(-extent // tiles), lanes)), round_up(max(1, extent), lanes))
 
 
 def column_block(profile: Profile, itemsize: int, streams: int, columns: int) -> int:

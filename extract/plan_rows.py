@@ -115,7 +115,8 @@ def column_decisions(s: Setting) -> tuple[ColumnDecisions, Notes] | None:
         return None
     if s.hints[axis] < s.lanes and not forced:
         return None
-    columns = s.options.tile or min(choose.COLUMNS, choose.round_up(s.hints[axis], s.lanes))
+    outer = max(math.prod(s.hints[a] for a in o.axes if a not in (s.stream, axis)) for o in s.flat.outs)
+    columns = s.options.tile or choose.columns_per_tile(s.profile.threads, outer, s.hints[axis], s.lanes)
     block = s.options.block or choose.column_block(s.profile, s.itemsize, s.streams, columns)
     notes: Notes = (
         f"columns: lanes on {axis}, the contiguous axis; the stream {s.stream} is strided",

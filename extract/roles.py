@@ -15,7 +15,6 @@ from redfuser.extract.algebra import reads_state, reduces_in, split_factor
 from redfuser.extract.flatten import Flat, awaited_places
 from redfuser.extract.masks import Bound, guard_removed, guarded, live_conditions, peel_masks
 from redfuser.ir import Const, Expr, Load, New, Old, Op, Reduce, Ref, children, free_axes, refs, substitute, walk
-from redfuser.ir.ops import PIVOT
 from redfuser.ir.term import base_axis
 
 
@@ -283,6 +282,3 @@ def _check_corrections(flat: Flat, vectors: set[str]) -> None:
         olds = {x.name for x in walk(e) if isinstance(x, Old)} & vectors - {name}
         if read or (olds and name not in vectors) or any(flat.correction(o) is not None for o in olds):
             raise NoTiles(f"the correction of {name} reads another corrected vector accumulator")
-    for a in flat.accumulators:
-        if a.monoid == PIVOT and reduces_in(a.body):
-            raise NoTiles(f"the pivot {a.name} is the value of a contraction")

@@ -102,6 +102,14 @@ def scores(q: Any, k: Any) -> Any:
     return p / p.sum(axis=2, keepdims=True)
 
 
+def score_moments(q: Any, k: Any, v: Any) -> Any:
+    """Elements of a matrix product about their mean: the pivot is one of them."""
+    s = q @ np.swapaxes(k, 1, 2)
+    off = s - s.mean(axis=2, keepdims=True)
+    variance = (off * off).mean(axis=2, keepdims=True)
+    return variance[..., 0], off / np.sqrt(variance + 1e-5) @ v
+
+
 def decode(q: Any, k: Any, v: Any) -> Any:
     """One row."""
     s = k @ q
@@ -150,6 +158,7 @@ CASES: Mapping[str, Case] = {
     "masked_attention": Case(masked_attention, {**QKV, "keep": (("i", "n"), "bool")}),
     "causal_attention": Case(causal_attention, QKV),
     "scores": Case(scores, {"q": QKV["q"], "k": QKV["k"]}),
+    "score_moments": Case(score_moments, QKV),
     "decode": Case(decode, {"q": (("k",), ""), "k": (("n", "k"), ""), "v": (("n", "d"), "")}),
     "normed_product": Case(normed_product, {**X, "w": (("n", "d"), "")}), "nearest": Case(nearest, _QK),
     "widest": Case(widest, _QK), "router": Case(router, X), "position": Case(position, X),

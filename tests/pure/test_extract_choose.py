@@ -204,3 +204,11 @@ def test_the_plan_says_what_the_cost_model_compares() -> None:
     assert one <= several
     assert not notes(1, 2**16)
     assert not notes(1, 2**20, AVX2.with_fields(threads=1))
+
+
+@pytest.mark.parametrize(("threads", "outer", "extent", "columns"), [
+    (1, 1, 5000, 1000), (2, 1, 1024, 512), (2, 1, 1500, 752), (2, 8, 1024, 1024), (4, 1, 300, 128), (2, 1, 40, 40),
+    (2, 1, 100_000, 1024), (3, 2, 1000, 1000),
+])
+def test_columns_leave_no_thread_idle(threads: int, outer: int, extent: int, columns: int) -> None:
+    assert choose.columns_per_tile(threads, outer, extent, 8) == columns
