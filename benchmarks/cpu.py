@@ -28,6 +28,8 @@ from typing import Any
 OURS = "redfuser"
 
 
+PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0", "OPENBLAS_THREAD_TIMEOUT": "4"}
+"""Idle threads of OpenMP and OpenBLAS sleep: by default they spin on, and take a CPU from whoever comes next."""
 SETTLE = 5e-3
 """Seconds of untimed calls before a sample: threads of the library before it spin for a while, its own wake up."""
 
@@ -98,7 +100,7 @@ def run_case(case: Any, seconds: float, probes: dict[str, float]) -> dict[str, A
     import redfuser as rf
 
     args = case.arguments(np.random.default_rng(0))
-    fused = rf.fuse(case.fn)
+    fused: Any = rf.fuse(case.fn)
     start = time.perf_counter()
     found = fused(*args)
     first = time.perf_counter() - start
@@ -197,7 +199,7 @@ def main() -> None:
                    str(options.seconds)]
         subprocess.run(command, check=True, preexec_fn=lambda c=chosen: os.sched_setaffinity(0, c),
                        env=os.environ | {"REDFUSER_NUM_THREADS": str(len(chosen)), "OMP_NUM_THREADS": str(len(chosen)),
-                                         "NUMBA_NUM_THREADS": str(len(chosen))})
+                                         "NUMBA_NUM_THREADS": str(len(chosen)), **PASSIVE})
         runs.append(json.loads(file.read_text()))
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     machine = {"cpu": next((x.split(":")[1].strip() for x in cpuinfo if "model name" in x), "?"),

@@ -268,7 +268,7 @@ def _products() -> Iterator[Case]:
                usual(F.rmsnorm_gemm, lambda a, o: torch.mm(T.rms_norm(a[0], a[0].shape[-1:], None, 1e-6), a[1],
                                                            out=o[0])))
     yield Case("absmax-quantise + GEMM 1024x4096x4096", F.quantised_gemm, normal(*shapes), work, (80, 1),
-               usual(F.quantised_gemm))
+               usual(F.quantised_gemm), rtol=2e-3)  # near-ties round otherwise in float64
     yield Case("gate 4096x2048x256 + top-8", F.gate, normal((4096, 2048), (2048, 256)),
                2 * 4096 * 2048 * 256 + 4096 * 256 * EXPONENTIAL, (78, 1.3),
                usual(F.gate, lambda a, o: torch.topk(torch.softmax(a[0] @ a[1], -1), 8, out=tuple(o)), jax=False,

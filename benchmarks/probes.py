@@ -57,7 +57,8 @@ void copy(float *q, const float *p, int64_t n) { /* non-temporal stores, q align
 """
 
 
-def _library() -> ctypes.CDLL:
+def _library() -> tuple[ctypes.CDLL, int]:
+    """The probes, and the bytes of a vector."""
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     width = 64 if "avx512f" in flags else 32 if "avx2" in flags else 16
     folder = Path(tempfile.mkdtemp())
@@ -66,8 +67,7 @@ def _library() -> ctypes.CDLL:
     subprocess.run([*command, str(folder / "probe.c")], check=True)
     library = ctypes.CDLL(str(folder / "probe.so"))
     library.multiply_add.restype = library.read.restype = ctypes.c_float
-    library.width = width
-    return library
+    return library, width
 
 
 def _best(work: Callable[[int], object], threads: int, repeats: int = 7) -> float:
@@ -88,8 +88,8 @@ def _best(work: Callable[[int], object], threads: int, repeats: int = 7) -> floa
 
 def measure() -> dict[str, float]:
     """Limits of this process: threads, float32 GFLOP/s, GB/s read from memory and from the last cache, GB/s copied."""
-    library, threads = _library(), len(os.sched_getaffinity(0))
-    lanes = library.width // 4
+    (library, width), threads = _library(), len(os.sched_getaffinity(0))
+    lanes = width // 4
     rounds = ctypes.c_int64(20_000_000 // lanes)
     flops = 2 * 12 * lanes * rounds.value * threads / _best(lambda _: library.multiply_add(rounds), threads)
     big = 2**26 // 4  # 64 MB a thread

@@ -13,6 +13,7 @@ from redfuser.codegen.kinds import as_number
 from redfuser.codegen.levels import PIVOTS, SHIFTS, Level, identity, nearer_zero, read_pivot, running, sampled
 from redfuser.codegen.lower import Env, Space, is_truth, lower
 from redfuser.codegen.names import Names
+from redfuser.codegen.narrow import only_place, read_place
 from redfuser.codegen.nodes import At, Buf, Fold, For, If, Insert, LetInt, LetScalar, Put, Red, Set, Stmt, Sweep
 from redfuser.codegen.parts import (
     PLACE,
@@ -197,7 +198,7 @@ class Row:
                 body = self.lower(a.body, env)
                 if not truth and is_truth(body, self.names):
                     body = Cast(self.space.compute, body)
-                reds.append(Red(var.name, a.monoid, body))
+                reds.append(Red(var.name, a.monoid, body, a.name in self.space.flat.loose))
                 values[a.name] = var
             else:
                 values[a.name] = _repeated(
@@ -208,7 +209,13 @@ class Row:
         if reds or puts or folds or inserts:
             stored = {p.expr: p.cell for p in puts}
             reds = [replace(r, expr=rewrite(r.expr, stored.get)) for r in reds]
-            out.append(self.sweep(lo, hi, reds, dict.fromkeys(puts), folds, inserts))
+            places = {r.name: found for r in reds if (found := only_place(r, self.lane, self.names.kinds)) is not None}
+            wide = [r for r in reds if r.name not in places]
+            if wide or puts or folds or inserts:
+                out.append(self.sweep(lo, hi, wide, dict.fromkeys(puts), folds, inserts))
+            for r in reds:
+                if r.name in places:
+                    out += read_place(r, self.lane, places[r.name], lo, hi, self.names)
         return values
 
     def _insertion(self, a: Accumulator, env: Env) -> Insert:

@@ -6,9 +6,6 @@ other (no state, no correction); a longer one streams in blocks. Which of the tw
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-
 from redfuser.codegen.build_columns import build_columns
 from redfuser.codegen.build_split import build_split
 from redfuser.codegen.indexing import LANE_PAD, product
@@ -21,7 +18,8 @@ from redfuser.codegen.passes.prefetch import prefetch
 from redfuser.codegen.passes.share import share
 from redfuser.codegen.row_phase import RowPhase
 from redfuser.extract.flatten import Flat
-from redfuser.ir import Const, Expr, New, Old, Out, op, refs, walk
+from redfuser.extract.restrict import restrict
+from redfuser.ir import Const, Expr, Out, op
 
 
 def build_rows(space: Space) -> tuple[tuple[Phase, ...], tuple[Buf, ...]]:
@@ -37,37 +35,6 @@ def build_rows(space: Space) -> tuple[tuple[Phase, ...], tuple[Buf, ...]]:
         phases += more
         shared += buffers
     return tuple(phases), tuple(shared)
-
-
-def restrict(flat: Flat, outs: Iterable[Out]) -> Flat:
-    """The part of a fusion that some of its outputs need."""
-    outs = tuple(outs)
-    needed = _closure(flat, {n for o in outs for n in refs(o.expr)})
-    passes = tuple(kept for p in flat.passes if (kept := tuple(n for n in p if n in needed)))
-    return replace(
-        flat,
-        accumulators=tuple(a for a in flat.accumulators if a.name in needed),
-        dependencies=tuple(d for d in flat.dependencies if d.name in needed),
-        corrections=tuple((n, e) for n, e in flat.corrections if n in needed),
-        outs=outs,
-        passes=passes,
-    )
-
-
-def _closure(flat: Flat, names: set[str]) -> set[str]:
-    """Names reachable through bodies, dependencies and corrections."""
-    reads: dict[str, set[str]] = {a.name: set(refs(a.body)) for a in flat.accumulators}
-    reads |= {d.name: set(refs(d.expr)) for d in flat.dependencies}
-    for name, e in flat.corrections:
-        reads[name] |= {x.name for x in walk(e) if isinstance(x, (Old, New))}
-    found: set[str] = set()
-    todo = list(names)
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found.add(name)
-            todo += reads[name]
-    return found
 
 
 def _group_phases(space: Space, flat: Flat, workspace: Names) -> tuple[list[Phase], list[Buf]]:

@@ -215,6 +215,8 @@ class _PhaseChecker:
             self.fold(f)
         for i in s.inserts:
             self.insert(i)
+        if not 0 <= s.turn[0] < s.turn[1]:
+            raise self.fail(f"no turn {s.turn} at prefetching")
         for cell in s.ahead:
             for e in cell.idx:
                 self.expect(e, INT)

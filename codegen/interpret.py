@@ -25,6 +25,7 @@ from redfuser.codegen.nodes import (
     LetScalar,
     MatMul,
     Pack,
+    Red,
     Set,
     Stmt,
     Sweep,
@@ -212,7 +213,7 @@ class Machine:
         self.in_sweep = True
         for put in s.puts:
             self.store(put.cell, np.broadcast_to(self.value(put.expr), lanes.shape))
-        results = {r.name: self.reduce(r.monoid, self.value(r.expr), lanes.shape) for r in s.reds}
+        results = {r.name: self.reduce(r, self.value(r.expr), lanes.shape) for r in s.reds}
         elements = [[np.broadcast_to(self.value(e), lanes.shape) for e in f.elements] for f in s.folds]
         pairs = [[np.broadcast_to(self.value(e), lanes.shape) for e in (i.key, i.index)] for i in s.inserts]
         self.in_sweep = False
@@ -247,12 +248,14 @@ class Machine:
         self.store(s.keys, np.array([p[0] for p in listed]))
         self.store(s.indices, np.array([p[1] for p in listed]))
 
-    def reduce(self, monoid: str, value: Any, shape: tuple[int, ...]) -> Any:
-        """(+) over the lanes; the identity when there are none."""
-        info = MONOIDS[monoid]
-        truth = monoid in ("any", "all")
+    def reduce(self, red: Red, value: Any, shape: tuple[int, ...]) -> Any:
+        """(+) over the lanes; the identity when there are none. A loose extreme passes over NaN."""
+        info = MONOIDS[red.monoid]
+        truth = red.monoid in ("any", "all")
         lanes = np.broadcast_to(value, shape).astype(np.bool_ if truth else self.compute)
         identity = bool(info.identity) if truth else info.identity
+        if red.loose:
+            lanes = lanes[~np.isnan(lanes)]
         return info.reduce(lanes, initial=identity)
 
     def do_matmul(self, s: MatMul) -> None:

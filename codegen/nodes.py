@@ -106,11 +106,15 @@ class If(Stmt):
 
 @node
 class Red(Node):
-    """Within a Sweep: reduce `expr` over the lane axis to the scalar variable `name`, visible after the sweep."""
+    """Within a Sweep: reduce `expr` over the lane axis to the scalar variable `name`, visible after the sweep.
+
+    A `loose` maximum or minimum may be any number where an element is NaN.
+    """
 
     name: str
     monoid: str
     expr: Expr
+    loose: bool = False
 
 
 @node
@@ -173,7 +177,8 @@ class Sweep(Stmt):
     """The vector loop over `var` in [lo, hi): puts in order, then reductions, folds and insertions, per element.
 
     A later expression that reads a cell stored by an earlier put of the same sweep sees the stored value. Expressions
-    may use `var` as an integer. `ahead`: cells to prefetch, each stepping with `var`. An empty range leaves each
+    may use `var` as an integer. `ahead`: cells to prefetch, each stepping with `var`; where sweeps share that work,
+    `turn` (k, m) takes every m-th cache line from the k-th on. An empty range leaves each
     reduction and fold at its identity, and every list as it is.
     """
 
@@ -184,6 +189,7 @@ class Sweep(Stmt):
     puts: tuple[Put, ...] = ()
     unroll: int = 1
     ahead: tuple[At, ...] = ()
+    turn: tuple[int, int] = (0, 1)
     folds: tuple[Fold, ...] = ()
     inserts: tuple[Insert, ...] = ()
 

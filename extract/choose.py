@@ -91,6 +91,14 @@ SPLIT_GAIN = 0.9
 """A split is planned where it takes at most this part of the time without."""
 
 
+WAKE = 3e-6
+"""Seconds until the other threads of a call have started and are waited for."""
+SERIAL_ELEMENTS = 50_000
+"""Below this many array elements, waking another thread costs more than it saves."""
+PRODUCT_WEIGHT = 16
+"""A kernel with matrix products does more work per element than one sweep."""
+
+
 @dataclass(frozen=True)
 class RowCost:
     """Seconds of the parts that rows are made of; see docs/cost.md.
@@ -160,6 +168,26 @@ def tile_chunk(profile: Profile, tasks: int, rows: int, length: int, per_element
     chunks = -(-4 * profile.threads // tasks)
     chunk = max(4 * block, round_up(-(-length // chunks), block))
     return chunk if chunk < length else 0
+
+
+LIBRARY_SHARE, TILE_SHARE = 0.93, 0.78
+"""Parts of the peak that a BLAS library and a tile of ours reach in a large product (measured: 0.92 to 0.97; 0.69 to
+0.82)."""
+LEAST_PRODUCT = 32
+"""A product with a shorter axis is no matter of multiply-adds."""
+
+
+def library_pays(profile: Profile, itemsize: int, batch: int, rows: int, lanes: int, length: int) -> bool:
+    """Whether `batch` plain products are faster in a library, which writes them to memory and reads the factors there.
+
+    `length`: of the contraction.
+    """
+    if min(rows, lanes, length) < LEAST_PRODUCT:
+        return False
+    rate = profile.gflops * profile.threads * 4 / itemsize * 1e9
+    saved = 2 * batch * rows * lanes * length / rate * (1 / TILE_SHARE - 1 / LIBRARY_SHARE)
+    moved = batch * (3 * rows * lanes + 2 * rows * length) * itemsize / (profile.dram_gbs * 1e9)
+    return saved > moved + 4 * HANDOFF
 
 
 def register_tile(profile: Profile, lanes: int, rows: int, widths: tuple[int, ...]) -> tuple[int, int]:

@@ -8,12 +8,12 @@ from typing import Any
 
 from redfuser.extract.profile import Profile, table_names, table_of
 
-CPU_SLOTS = {"fma": 1.0, "matmul": 1.0, "div": 9.0, "special": 14.0, "compare": 1.0, "shuffle": 2.0}
+CPU_SLOTS = {"fma": 1.0, "matmul": 1.0, "div": 9.0, "special": 14.0, "libm": 600.0, "compare": 1.0, "shuffle": 2.0}
 """Vector instructions that one operation takes, in units of a multiply-add: a polynomial exp costs about one cycle per
-element where two vectors of eight multiply-adds finish per cycle."""
-GPU_SLOTS = {"fma": 1.0, "matmul": 1.0, "div": 8.0, "special": 2.0, "compare": 0.0, "shuffle": 0.0}
+element where two vectors of eight multiply-adds finish per cycle. A call of the C library takes 20 ns per number."""
+GPU_SLOTS = {"fma": 1.0, "matmul": 1.0, "div": 8.0, "special": 2.0, "libm": 2.0, "compare": 0.0, "shuffle": 0.0}
 """The same on a GPU, where a unit of its own computes the special functions, and comparisons have their own rate."""
-GPU_SPECIAL = {"div": 1.0, "special": 1.0}
+GPU_SPECIAL = {"div": 1.0, "special": 1.0, "libm": 1.0}
 """Results of the unit for special functions per operation."""
 CPU_START_US = 5.0
 """From a call to the first element, in a kernel that is loaded."""

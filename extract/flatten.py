@@ -38,7 +38,7 @@ from redfuser.ir import (
     walk,
     with_children,
 )
-from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.dtypes import STORAGE_ONLY, numpy_dtype
 from redfuser.ir.interpret import at_place
 from redfuser.ir.ops import PIVOT
 
@@ -52,6 +52,7 @@ class Flat:
     """A flattened fusion. `outs` are written over final values; `passes` as in `FusedCascade`.
 
     empty : outputs whose value on an empty stream the state cannot give (0 / 0 where the definition sums nothing)
+    loose : extremes that may be any number where an element is NaN (`redfuser.extract.nans`)
     """
 
     name: str
@@ -64,6 +65,7 @@ class Flat:
     outs: tuple[Out, ...]
     passes: tuple[tuple[str, ...], ...]
     empty: tuple[Out, ...] = ()
+    loose: frozenset[str] = frozenset()
 
     def accumulator(self, name: str) -> Accumulator | None:
         """The accumulator called `name`, None for a dependency."""
@@ -277,7 +279,8 @@ def _without_widening(e: Expr, dtypes: Mapping[str, str], compute: str) -> Expr:
             return None
         source, target = numpy_dtype(dtypes[x.body.tensor]), numpy_dtype(x.dtype)
         floats = source.kind not in "biu" and target.kind not in "biu"
-        exact = floats and source.itemsize <= target.itemsize
+        wider = target.name not in STORAGE_ONLY and source.itemsize <= target.itemsize
+        exact = floats and (source == target or wider)
         return x.body if exact and source.itemsize <= numpy_dtype(compute).itemsize else None
 
     return rewrite(e, leaf)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redfuser.derivation.fusion import FusedCascade, check_fusion_node
 from redfuser.errors import DTypeError
 from redfuser.extract.decisions import ColumnDecisions, Options, RowDecisions, Setting, TileDecisions
+from redfuser.extract.exponents import mark_exponents
 from redfuser.extract.flatten import Flat, flatten
 from redfuser.extract.masks import guard_removed
+from redfuser.extract.nans import loose_extremes
 from redfuser.extract.plan_rows import column_decisions, row_decisions
 from redfuser.extract.plan_tiles import tile_decisions
 from redfuser.extract.profile import Profile
@@ -68,7 +70,8 @@ def plan(
     if dtype not in ("float32", "float64"):
         raise DTypeError(f"dtype {dtype!r} is no compute dtype; use 'float32' or 'float64'")
     check_fusion_node(fused)
-    flat = flatten(fused, dtype)
+    flat = mark_exponents(flatten(fused, dtype))
+    flat = replace(flat, loose=loose_extremes(flat))
     arrays = {t.name: t.axes for t in flat.tensors} | {o.name: o.axes for o in flat.outs}
     known = {name: axes[-1] if axes else None for name, axes in arrays.items()} | dict(layouts or {})
     hints = {a.name: max(1, _hint(a, sizes)) for a in flat.axes}

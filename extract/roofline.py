@@ -49,8 +49,8 @@ class Prediction:
         return {"device": self.device, "seconds": self.seconds, "bound": self.bound, "times": dict(self.times)}
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {_duration(t)}" for name, t in sorted(self.times.items(), key=lambda x: -x[1]) if t)
-        return f"{self.device}: {_duration(self.seconds)}, bounded by {self.bound} ({parts})"
+        parts = ", ".join(f"{name} {duration(t)}" for name, t in sorted(self.times.items(), key=lambda x: -x[1]) if t)
+        return f"{self.device}: {duration(self.seconds)}, bounded by {self.bound} ({parts})"
 
 
 def work_on(device: Device, fused: FusedCascade, sizes: Mapping[str, int], dtype: str = "float32") -> Work:
@@ -86,7 +86,8 @@ def predict(w: Work, device: Device, dtype: str = "float32", operands: str | Non
     return Prediction(device.name, times, device.start_us * 1e-6)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time in words."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * factor >= 1 or unit == "us":
             return f"{seconds * factor:.3g} {unit}"

@@ -30,13 +30,16 @@ from redfuser.ir import (
     rewrite,
 )
 from redfuser.ir.dtypes import numpy_dtype
-from redfuser.ir.ops import PIVOT
+from redfuser.ir.ops import BELOW, PIVOT
 from redfuser.ir.term import base_axis
 
-CLASSES = ("fma", "matmul", "div", "special", "compare", "shuffle")
+CLASSES = ("fma", "matmul", "div", "special", "libm", "compare", "shuffle")
 """fma: additions, multiplications and both at once; matmul: the same where operands with axes of their own meet, as in
-a matrix product; div: division and square root; special: exp, log and other functions; compare: comparisons, extrema,
-selections, conversions; shuffle: exchanges between lanes or threads at the end of a reduction."""
+a matrix product; div: division and square root; special: exp and log; libm: other functions, which a CPU computes one
+by one; compare: comparisons, extrema, selections, conversions; shuffle: exchanges between lanes or threads at the
+end of a reduction."""
+VECTORS = frozenset({"exp", "exp2", *BELOW.values(), "log"})
+"""Functions that CPU kernels compute in vectors."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def work(fused: FusedCascade, sizes: Mapping[str, int], dtype: str = "float32", 
 def work_of(flat: Flat, sizes: Mapping[str, int], dtype: str = "float32", *, block: int = 1024, lanes: int = 8,
             segments: int = 1, corrects: bool = True) -> Work:
     """The work of a flattened cascade; see `work`."""
-    count = _Count(flat, sizes)
+    count = Count(flat, sizes)
     stream = flat.stream
     length = count.size(stream) if stream else 1
     for names in flat.passes or ((),):
@@ -133,13 +136,13 @@ def row_costs(flat: Flat, sizes: Mapping[str, int], slots: Mapping[str, float]) 
     """
     rows = {a for o in flat.outs[:1] for a in o.axes} - {flat.stream}
     one = dict(sizes) | dict.fromkeys(rows, 1)
-    elements = _Count(flat, one | {flat.stream or "": 1})
+    elements = Count(flat, one | {flat.stream or "": 1})
     for a in flat.accumulators:
         elements.reduction(a.monoid, a.body, {*a.axes, *((flat.stream,) if flat.stream else ())})
     for o in flat.outs:
         if flat.stream in o.axes:
             elements.expression(o.expr)
-    merge = _Count(flat, one | {flat.stream or "": 1})
+    merge = Count(flat, one | {flat.stream or "": 1})
     merge.state(1, 2)
     return elements.slots(slots), merge.slots(slots)
 
@@ -157,7 +160,7 @@ def _placed(e: Expr, flat: Flat) -> Expr:
 
 
 @dataclass
-class _Count:
+class Count:
     """Adds up operations; an expression that was counted since the last `start` is there already."""
 
     flat: Flat
@@ -249,9 +252,9 @@ def _class_of(e: Op, points: float) -> tuple[str, float]:
         if power is not None and Fraction(power).denominator == 1 and 0 < power <= 64:
             n = int(power)
             return "fma", points * (n.bit_length() + bin(n).count("1") - 2)
-        return "special", 2 * points
+        return "libm", 2 * points
     if e.fn in COSTLY:
-        return "special", points
+        return "special" if e.fn in VECTORS else "libm", points
     if e.fn in ("div", "sqrt"):
         return "div", points
     if e.fn in ("add", "sub", "mul"):

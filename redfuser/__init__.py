@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "fuse": "redfuser.api", "spec": "redfuser.api", "Fused": "redfuser.api", "Lowered": "redfuser.api",
-    "Report": "redfuser.api",
+    "Report": "redfuser.api", "Tuning": "redfuser.api",
     "assume": "redfuser.frontend", "topk": "redfuser.frontend",
     "Cascade": "redfuser.derivation", "Fusion": "redfuser.derivation", "NotFusible": "redfuser.derivation",
     "Verdict": "redfuser.derivation", "monoid": "redfuser.derivation", "axes": "redfuser.derivation",
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from redfuser.api import Fused as Fused
     from redfuser.api import Lowered as Lowered
     from redfuser.api import Report as Report
+    from redfuser.api import Tuning as Tuning
     from redfuser.api import fuse as fuse
     from redfuser.api import spec as spec
     from redfuser.derivation import Cascade as Cascade

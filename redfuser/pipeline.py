@@ -48,15 +48,33 @@ from redfuser.ir.term import SPLIT, check_depth
 if TYPE_CHECKING:
     from redfuser.codegen.nodes import Kernel
     from redfuser.derivation import Derivation, NotFusible
+    from redfuser.extract import Options as Decided
     from redfuser.extract import Plan, Profile
     from redfuser.extract.device import Device
     from redfuser.extract.frontier import Form, Frontier
+    from redfuser.extract.library import Apart
     from redfuser.rules import RuleSet
     from redfuser.runtime import CompiledKernel
 
 TARGETS = ("c", "interpret")
 NUMERICS = ("stable", "fast", "reference")
 EMPTY = ("nan", "zero")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How long `tune=` may look for a faster schedule: for each new kernel at most `candidates` are timed, within
+    `seconds`, those last that the cost model likes least. `again` forgets what was found before."""
+
+    candidates: int = 12
+    seconds: float = 5.0
+    again: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.candidates, bool) or not isinstance(self.candidates, int) or self.candidates < 1:
+            raise SettingError(f"Tuning(candidates={self.candidates!r}): give a positive number of candidates")
+        if not isinstance(self.seconds, (int, float)) or not self.seconds > 0:
+            raise SettingError(f"Tuning(seconds={self.seconds!r}): give a positive number of seconds")
 
 
 @dataclass(frozen=True)
@@ -70,8 +88,14 @@ class Options:
     require: str | None = None
     empty: str = "nan"
     acc_dtype: str | None = None
+    tune: Tuning | None = None
 
     def __post_init__(self) -> None:
+        if self.tune is not None and not isinstance(self.tune, Tuning):
+            raise SettingError(f"tune={self.tune!r} is not True, False or an rf.Tuning(...)")
+        if self.tune is not None and self.target == "interpret":
+            raise SettingError("tune= times compiled kernels, and target='interpret' compiles none; leave one of them "
+                               "out")
         _one_of("target", self.target, TARGETS)
         _one_of("numerics", self.numerics, NUMERICS)
         _one_of("empty", self.empty, EMPTY)
@@ -228,12 +252,21 @@ def _loaded_as_numbers(e: Expr) -> set[str]:
 
 
 def plan_step(
-    fused: FusedCascade, sizes: Mapping[str, int], layouts: Mapping[str, str | None], dtype: str, profile: Profile
+    fused: FusedCascade, sizes: Mapping[str, int], layouts: Mapping[str, str | None], dtype: str, profile: Profile,
+    decided: Decided | None = None,
 ) -> Plan:
-    """5: choose a schedule from axis roles, example lengths, memory layouts and the machine."""
+    """5: choose a schedule from axis roles, example lengths, memory layouts and the machine. `decided`: single
+    decisions that are made already."""
     from redfuser.extract import plan
 
-    return plan(fused, sizes, profile, layouts, dtype)
+    return plan(fused, sizes, profile, layouts, dtype, decided)
+
+
+def library_step(chosen: Plan) -> Apart | None:
+    """5b: the same fusion with its plain matrix products computed by a library; None where it has none."""
+    from redfuser.extract.library import apart
+
+    return apart(chosen)
 
 
 def tile_step(chosen: Plan) -> Kernel:

@@ -12,6 +12,8 @@ DERIVATIONS = "REDFUSER_DERIVATIONS"
 """Off: every process derives anew."""
 THREADS = "REDFUSER_NUM_THREADS"
 """How many threads kernels use."""
+POOL = "REDFUSER_POOL_MB"
+"""Megabytes of memory of earlier results that are kept for later ones; 0 keeps none."""
 
 _ON = ("1", "on", "yes", "true")
 _OFF = ("0", "off", "no", "false")
@@ -33,8 +35,8 @@ def switch(variable: str, *, default: bool) -> bool:
     return default
 
 
-def count(variable: str) -> int | None:
-    """The positive integer that a variable holds; None when it is unset or empty.
+def count(variable: str, least: int = 1) -> int | None:
+    """The integer of at least `least` that a variable holds; None when it is unset or empty.
 
     Raises
     ------
@@ -44,8 +46,8 @@ def count(variable: str) -> int | None:
     text = os.environ.get(variable, "").strip()
     if not text:
         return None
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise _wrong(variable, text, "a positive integer")
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise _wrong(variable, text, "a positive integer" if least else "an integer, 0 or more")
     return int(text)
 
 

@@ -79,7 +79,7 @@ def file(tmp_path: Path) -> Path:
         (["{file}:branches", "--arg", "x=4x8:float32"], "x.sum() > 0"),
     ],
 )
-@pytest.mark.parametrize("command", ["explain", "source"])
+@pytest.mark.parametrize("command", ["explain", "source", "tune"])
 def test_mistakes_are_explained(
     command: str, arguments: list[str], message: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,6 +39,8 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _FUNCTION = {
     "exp": "exponential",
     "exp2": "exponential2",
+    "exp_below": "exponential_below",
+    "exp2_below": "exponential2_below",
     "log": "logarithm",
     "sqrt": "square_root",
     "abs": "absolute",

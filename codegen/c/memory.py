@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 
-from redfuser.codegen.c.types import ITEMSIZE, STORAGE, narrowed
+from redfuser.codegen.c.types import ITEMSIZE, STORAGE
 from redfuser.ir.dtypes import STORAGE_ONLY
 
 _ACCESS = "load_tail|load_step_tail|load_step|load|store_tail|store_step_tail|store_step|store"
 _NAME = re.compile(rf"({_ACCESS})_({'|'.join(STORAGE)})_(real|mask|int|long)$")
 _NATIVE = re.compile(r"(load_step_tail|load_step|store_step_tail|store_step)$")
-_ROUND = re.compile(r"round_(float16|bfloat16|float32)$")
+_ROUND = re.compile(rf"round_({'|'.join(STORAGE_ONLY)}|float32)$")
 _WRAP = re.compile(r"wrap_(u?int)(\d+)_(int|long)$")
 _VECTOR = {"real": "vec", "mask": "ints", "int": "ints", "long": "longs"}
 _LANE = {"real": "real", "mask": "lane_int", "int": "lane_int", "long": "int64_t"}
@@ -25,7 +25,7 @@ def accessor(name: str, compute: str, lanes: int) -> str | None:
     """C text of the load, store, rounding or wrapping function called `name`; None for any other name."""
     bits = 32 if compute == "float32" else 64
     if _NATIVE.match(name):
-        return _by_element(name, "real", "real", "{}", lanes)
+        return _by_element(name, "real", "real", lanes)
     if match := _ROUND.match(name):
         return _rounding(match.group(1), bits)
     if match := _WRAP.match(name):
@@ -37,25 +37,31 @@ def accessor(name: str, compute: str, lanes: int) -> str | None:
         return _whole_load(name, dtype, kind, bits)
     if access == "store":
         return _whole_store(name, dtype, kind, bits)
-    return _by_element(name, STORAGE[dtype], kind, _conversion(access, dtype, kind, compute), lanes)
+    if dtype in STORAGE_ONLY:
+        return _by_element(name, STORAGE[dtype], kind, lanes, narrow=(dtype, bits))
+    return _by_element(name, STORAGE[dtype], kind, lanes, _conversion(access, dtype, kind))
 
 
 # ---- partial and strided access, element by element
 
 
-def _conversion(access: str, dtype: str, kind: str, compute: str) -> str:
+def _conversion(access: str, dtype: str, kind: str) -> str:
     """Format of one element as a lane value (loads), or of one lane value as an element (stores)."""
-    loads = access.startswith("load")
-    if dtype in STORAGE_ONLY:
-        return f"scalar_from_{dtype}({{}})" if loads else f"scalar_to_{dtype}({narrowed('{}', compute)})"
     if kind == "mask":
-        return "-({} != 0)" if loads else "({} != 0)"
+        return "-({} != 0)" if access.startswith("load") else "({} != 0)"
     return "({} != 0)" if dtype == "bool" else "{}"
 
 
-def _by_element(name: str, element: str, kind: str, form: str, lanes: int) -> str:
-    """An access that converts each element by itself: the first n lanes, every step-th element, or both."""
-    vector, lane = _VECTOR[kind], _LANE[kind]
+def _by_element(
+    name: str, element: str, kind: str, lanes: int, form: str = "{}", narrow: tuple[str, int] | None = None
+) -> str:
+    """An access of one element after the other: the first n lanes, every step-th element, or both.
+
+    Each is converted by itself, according to `form`; those of a storage dtype (`narrow`: its name, and bits of a lane)
+    together, as a vector of elements.
+    """
+    vector, lane = _VECTOR[kind], element if narrow else _LANE[kind]
+    typedef = f"\n{_vector_type(element, 'elements')}" if narrow else ""
     loads, strided, partial = name.startswith("load"), "step" in name, "tail" in name
     place = "p[i * step]" if strided else "p[i]"
     params = (["int64_t step"] if strided else []) + ([] if loads else [f"{vector} x"])
@@ -63,13 +69,18 @@ def _by_element(name: str, element: str, kind: str, form: str, lanes: int) -> st
     cast = "" if lane == element else f"({lane if loads else element})"
     loop = f"for (int i = 0; i < {'n' if partial else 'LANES'}; i++)"
     if not loads:
-        head = f"INLINE void {name}({', '.join([f'{element} *p', *params])}) {{"
-        return f"{head}\n  {loop} {place} = {cast}{form.format('x[i]')};\n}}"
-    head = f"INLINE {vector} {name}({', '.join([f'const {element} *p', *params])}) {{"
+        head = f"INLINE void {name}({', '.join([f'{element} *p', *params])}) {{{typedef}"
+        if narrow:
+            head += f"\n  const elements r = {_narrow('x', *narrow)};"
+        return f"{head}\n  {loop} {place} = {cast}{form.format('r[i]' if narrow else 'x[i]')};\n}}"
+    head = f"INLINE {vector} {name}({', '.join([f'const {element} *p', *params])}) {{{typedef}"
+    held = "elements" if narrow else vector
     if partial:
-        return f"{head}\n  {vector} r = {{0}};\n  {loop} r[i] = {cast}{form.format(place)};\n  return r;\n}}"
+        value = _widen("r", kind, *narrow) if narrow else "r"
+        return f"{head}\n  {held} r = {{0}};\n  {loop} r[i] = {cast}{form.format(place)};\n  return {value};\n}}"
     items = ", ".join(f"{cast}{form.format(f'p[{i} * step]')}" for i in range(lanes))
-    return f"{head}\n  return ({vector}){{{items}}};\n}}"  # listed lanes become inserts; a loop goes through memory
+    value = f"({held}){{{items}}}"  # listed lanes become inserts; a loop goes through memory
+    return f"{head}\n  return {_widen(value, kind, *narrow) if narrow else value};\n}}"
 
 
 # ---- whole vectors of neighbouring elements
@@ -91,14 +102,25 @@ def _convert(value: str, vector: str) -> str:
     return f"__builtin_convertvector({value}, {vector})"
 
 
+def _widen(value: str, kind: str, dtype: str, bits: int) -> str:
+    """A vector of elements of a storage dtype as lanes of a kind."""
+    value = f"from_{dtype}({value})"
+    value = _convert(value, "vec") if bits == 64 else value
+    return f"nonzero_real({value})" if kind == "mask" else value
+
+
+def _narrow(value: str, dtype: str, bits: int) -> str:
+    """Real lanes as a vector of elements of a storage dtype."""
+    return f"to_{dtype}({value if bits == 32 else f'odd_floats({value})'})"
+
+
 def _whole_load(name: str, dtype: str, kind: str, bits: int) -> str:
     element, value = STORAGE[dtype], "*(const memory *)p"
     lines = [f"INLINE {_VECTOR[kind]} {name}(const {element} *p) {{", _memory_type(element)]
-    if "float" in dtype:
-        if dtype in STORAGE_ONLY:
-            value = f"from_{dtype}({value})"
-        if dtype not in STORAGE_ONLY or bits == 64:
-            value = _convert(value, "vec")
+    if dtype in STORAGE_ONLY:
+        value = _widen(value, kind, dtype, bits)
+    elif "float" in dtype:
+        value = _convert(value, "vec")
         value = f"nonzero_real({value})" if kind == "mask" else value
     else:
         value = _whole_integers(lines, element, value, kind, bits)
@@ -126,7 +148,7 @@ def _whole_store(name: str, dtype: str, kind: str, bits: int) -> str:
     lines = [f"INLINE void {name}({element} *p, {_VECTOR[kind]} x) {{", _memory_type(element)]
     lines.append(_vector_type(element, "elements"))
     if dtype in STORAGE_ONLY:
-        value = f"to_{dtype}({value if bits == 32 else f'odd_floats({value})'})"
+        value = _narrow(value, dtype, bits)
     elif "float" not in dtype:
         value = "(x & 1)" if dtype == "bool" else value
         size = 64 if kind == "long" else bits
@@ -140,10 +162,10 @@ def _whole_store(name: str, dtype: str, kind: str, bits: int) -> str:
 def _rounding(dtype: str, bits: int) -> str:
     """A value rounded to a narrower format and back."""
     if dtype in STORAGE_ONLY:
-        value = f"from_{dtype}(to_{dtype}({'x' if bits == 32 else 'odd_floats(x)'}))"
+        value = _widen(_narrow("x", dtype, bits), "real", dtype, bits)
     else:
-        value = "x" if bits == 32 else _convert("x", "floats")
-    return f"INLINE vec round_{dtype}(vec x) {{ return {value if bits == 32 else _convert(value, 'vec')}; }}"
+        value = "x" if bits == 32 else _convert(_convert("x", "floats"), "vec")
+    return f"INLINE vec round_{dtype}(vec x) {{ return {value}; }}"
 
 
 def _wrapping(name: str, unsigned: bool, wanted: int, kind: str, bits: int) -> str:

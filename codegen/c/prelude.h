@@ -370,113 +370,140 @@ INLINE vec ceil_of(vec x) {
   vec r = round_even(x);
   return with_sign_of(r + select(r < x, splat(1), splat(0)), x);
 }
-/*section scaled MAGIC clamp_low */
-/* The last step of the exponentials: (1 + p) 2^n, where t = n + MAGIC came from the addition that rounded to n, and the
- * first step, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end; elsewhere
- * 2^(n-1) is built in the exponent field, 0 for the smallest n, and the result doubled: it overflows exactly where it
- * should. */
+/*section scaled MAGIC BIAS UNIT clamp_low */
+/* The last step of the exponentials: p 2^n, where t = n + MAGIC + BIAS came from the addition that rounded to n, and the
+ * first, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end. Elsewhere p comes
+ * doubled (UNIT is its value at 0) and 2^(n-1) is built in the exponent field, 0 for the smallest n: their product
+ * overflows exactly where it should. */
 #if REAL_BITS == 32
 #define MAGIC 0x1.8p23f
 #else
 #define MAGIC 0x1.8p52
 #endif
 #if VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 32
+#define BIAS 0
+#define UNIT 1
 #define clamp_low(low, x) (x)
 INLINE vec scaled(vec p, vec t, vec x, real smallest) {
   unsigned short kept = (unsigned short)__builtin_ia32_cmpps512_mask(x, splat(smallest), 5, (short)-1, 4); /* !(x < smallest) */
-  return __builtin_ia32_scalefps512_mask(p + splat(1), t - splat(MAGIC), (vec){0}, kept, 4);
+  return __builtin_ia32_scalefps512_mask(p, t - splat(MAGIC), (vec){0}, kept, 4);
 }
 #elif VECTOR_BYTES == 64 && defined(__AVX512F__) && REAL_BITS == 64
+#define BIAS 0
+#define UNIT 1
 #define clamp_low(low, x) (x)
 INLINE vec scaled(vec p, vec t, vec x, real smallest) {
   unsigned char kept = (unsigned char)__builtin_ia32_cmppd512_mask(x, splat(smallest), 5, (char)-1, 4);
-  return __builtin_ia32_scalefpd512_mask(p + splat(1), t - splat(MAGIC), (vec){0}, kept, 4);
+  return __builtin_ia32_scalefpd512_mask(p, t - splat(MAGIC), (vec){0}, kept, 4);
 }
 #else
+#if REAL_BITS == 32
+#define BIAS 126
+#define EXPONENT_AT 23
+#else
+#define BIAS 1022
+#define EXPONENT_AT 52
+#endif
+#define UNIT 2
 #define clamp_low(low, x) larger(splat(low), x)
 INLINE vec scaled(vec p, vec t, vec x, real smallest) {
   (void)x, (void)smallest;
-#if REAL_BITS == 32
-  vec s = (vec)(((uints)t << 23) + (126u << 23));
-#else
-  vec s = (vec)(((uints)t << 52) + (1022ull << 52));
-#endif
-  vec y = p * s + s;
-  return y + y;
+  return p * (vec)((uints)t << EXPONENT_AT);
 }
 #endif
-/*section exponential */
+/*section power_of_e */
 /* e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts whose first has trailing zeros, so n times
- * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. NaN passes the clamps
- * because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
+ * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. `c` is x in bounds;
+ * NaN passes the clamps because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
 #if REAL_BITS == 32
-INLINE vec exponential(vec x) {
-  vec c = clamp_low(-87.5f, smaller(splat(88.8f), x));
-  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC), n = t - splat(MAGIC);
+INLINE vec power_of_e(vec x, vec c) {
+  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC + BIAS), n = t - splat(MAGIC + BIAS);
   vec r = c - n * splat(0x1.63p-1f);
   r = r + n * splat(0x1.bd0106p-13f);
-  vec p = splat(0x1.0e4020p-7f);
-  p = p * r + splat(0x1.573e2ep-5f);
-  p = p * r + splat(0x1.555e66p-3f);
-  p = p * r + splat(0x1.fffdb6p-2f);
-  p = p * r + splat(0x1.ffffecp-1f);
-  p = p * r;
+  vec p = splat(UNIT * 0x1.0e4020p-7f);
+  p = p * r + splat(UNIT * 0x1.573e2ep-5f);
+  p = p * r + splat(UNIT * 0x1.555e66p-3f);
+  p = p * r + splat(UNIT * 0x1.fffdb6p-2f);
+  p = p * r + splat(UNIT * 0x1.ffffecp-1f);
+  p = p * r + splat(UNIT);
   return scaled(p, t, x, -86.99f);
 }
 #else
-INLINE vec exponential(vec x) {
-  vec c = clamp_low(-708.5, smaller(splat(710.0), x));
-  vec t = c * splat(0x1.71547652b82fep+0) + splat(MAGIC), n = t - splat(MAGIC);
+INLINE vec power_of_e(vec x, vec c) {
+  vec t = c * splat(0x1.71547652b82fep+0) + splat(MAGIC + BIAS), n = t - splat(MAGIC + BIAS);
   vec r = c - n * splat(0x1.62e42feep-1);
   r = r - n * splat(0x1.a39ef35793c76p-33);
-  vec p = splat(0x1.af4e196027428p-26);
-  p = p * r + splat(0x1.28a2f14d67e43p-22);
-  p = p * r + splat(0x1.71de021a90822p-19);
-  p = p * r + splat(0x1.a019a63bb0bc2p-16);
-  p = p * r + splat(0x1.a01a01abef415p-13);
-  p = p * r + splat(0x1.6c16c17f52666p-10);
-  p = p * r + splat(0x1.11111111100cep-7);
-  p = p * r + splat(0x1.5555555552079p-5);
-  p = p * r + splat(0x1.5555555555557p-3);
-  p = p * r + splat(0x1.0000000000005p-1);
-  p = p * r + splat(1.0);
-  p = p * r;
+  vec p = splat(UNIT * 0x1.af4e196027428p-26);
+  p = p * r + splat(UNIT * 0x1.28a2f14d67e43p-22);
+  p = p * r + splat(UNIT * 0x1.71de021a90822p-19);
+  p = p * r + splat(UNIT * 0x1.a019a63bb0bc2p-16);
+  p = p * r + splat(UNIT * 0x1.a01a01abef415p-13);
+  p = p * r + splat(UNIT * 0x1.6c16c17f52666p-10);
+  p = p * r + splat(UNIT * 0x1.11111111100cep-7);
+  p = p * r + splat(UNIT * 0x1.5555555552079p-5);
+  p = p * r + splat(UNIT * 0x1.5555555555557p-3);
+  p = p * r + splat(UNIT * 0x1.0000000000005p-1);
+  p = p * r + splat(UNIT);
+  p = p * r + splat(UNIT);
   return scaled(p, t, x, -708.05);
 }
 #endif
-/*section exponential2 */
-/* 2^x = 2^n 2^f with n = round(x), |f| <= 1/2; scaling as in `exponential`. */
+/*section exponential */
 #if REAL_BITS == 32
-INLINE vec exponential2(vec x) {
-  vec c = clamp_low(-126.25f, smaller(splat(128.5f), x));
-  vec t = c + splat(MAGIC), f = c - (t - splat(MAGIC));
-  vec p = splat(0x1.44138cp-13f);
-  p = p * f + splat(0x1.5f0894p-10f);
-  p = p * f + splat(0x1.3b2a54p-7f);
-  p = p * f + splat(0x1.c6af6cp-5f);
-  p = p * f + splat(0x1.ebfbe0p-3f);
-  p = p * f + splat(0x1.62e430p-1f);
-  p = p * f;
+INLINE vec exponential(vec x) { return power_of_e(x, clamp_low(-87.5f, smaller(splat(88.8f), x))); }
+#else
+INLINE vec exponential(vec x) { return power_of_e(x, clamp_low(-708.5, smaller(splat(710.0), x))); }
+#endif
+/*section exponential_below */
+/* The same where x is known to be never positive, or NaN. Right up to the overflow of e^x, beyond it any number. */
+#if REAL_BITS == 32
+INLINE vec exponential_below(vec x) { return power_of_e(x, clamp_low(-87.5f, x)); }
+#else
+INLINE vec exponential_below(vec x) { return power_of_e(x, clamp_low(-708.5, x)); }
+#endif
+/*section power_of_2 */
+/* 2^x = 2^n 2^f with n = round(x), |f| <= 1/2; scaling as in `power_of_e`. */
+#if REAL_BITS == 32
+INLINE vec power_of_2(vec x, vec c) {
+  vec t = c + splat(MAGIC + BIAS), f = c - (t - splat(MAGIC + BIAS));
+  vec p = splat(UNIT * 0x1.44138cp-13f);
+  p = p * f + splat(UNIT * 0x1.5f0894p-10f);
+  p = p * f + splat(UNIT * 0x1.3b2a54p-7f);
+  p = p * f + splat(UNIT * 0x1.c6af6cp-5f);
+  p = p * f + splat(UNIT * 0x1.ebfbe0p-3f);
+  p = p * f + splat(UNIT * 0x1.62e430p-1f);
+  p = p * f + splat(UNIT);
   return scaled(p, t, x, -125.5f);
 }
 #else
-INLINE vec exponential2(vec x) {
-  vec c = clamp_low(-1022.25, smaller(splat(1024.5), x));
-  vec t = c + splat(MAGIC), f = c - (t - splat(MAGIC));
-  vec p = splat(0x1.e9d400f144ca3p-32);
-  p = p * f + splat(0x1.e60642a220885p-28);
-  p = p * f + splat(0x1.b524fae4cb89bp-24);
-  p = p * f + splat(0x1.62bfd475db30ep-20);
-  p = p * f + splat(0x1.ffcbfc670e3f6p-17);
-  p = p * f + splat(0x1.43091309705fdp-13);
-  p = p * f + splat(0x1.5d87fe78a5275p-10);
-  p = p * f + splat(0x1.3b2ab6fba1dd8p-7);
-  p = p * f + splat(0x1.c6b08d704a0c2p-5);
-  p = p * f + splat(0x1.ebfbdff82c598p-3);
-  p = p * f + splat(0x1.62e42fefa39efp-1);
-  p = p * f;
+INLINE vec power_of_2(vec x, vec c) {
+  vec t = c + splat(MAGIC + BIAS), f = c - (t - splat(MAGIC + BIAS));
+  vec p = splat(UNIT * 0x1.e9d400f144ca3p-32);
+  p = p * f + splat(UNIT * 0x1.e60642a220885p-28);
+  p = p * f + splat(UNIT * 0x1.b524fae4cb89bp-24);
+  p = p * f + splat(UNIT * 0x1.62bfd475db30ep-20);
+  p = p * f + splat(UNIT * 0x1.ffcbfc670e3f6p-17);
+  p = p * f + splat(UNIT * 0x1.43091309705fdp-13);
+  p = p * f + splat(UNIT * 0x1.5d87fe78a5275p-10);
+  p = p * f + splat(UNIT * 0x1.3b2ab6fba1dd8p-7);
+  p = p * f + splat(UNIT * 0x1.c6b08d704a0c2p-5);
+  p = p * f + splat(UNIT * 0x1.ebfbdff82c598p-3);
+  p = p * f + splat(UNIT * 0x1.62e42fefa39efp-1);
+  p = p * f + splat(UNIT);
   return scaled(p, t, x, -1021.5);
 }
+#endif
+/*section exponential2 */
+#if REAL_BITS == 32
+INLINE vec exponential2(vec x) { return power_of_2(x, clamp_low(-126.25f, smaller(splat(128.5f), x))); }
+#else
+INLINE vec exponential2(vec x) { return power_of_2(x, clamp_low(-1022.25, smaller(splat(1024.5), x))); }
+#endif
+/*section exponential2_below */
+#if REAL_BITS == 32
+INLINE vec exponential2_below(vec x) { return power_of_2(x, clamp_low(-126.25f, x)); }
+#else
+INLINE vec exponential2_below(vec x) { return power_of_2(x, clamp_low(-1022.25, x)); }
 #endif
 /*section logarithm */
 /* ln x = e ln 2 + ln m, m in [sqrt(1/2), sqrt(2)); subnormals are scaled up first. Float: the polynomial of Cephes logf;
@@ -531,7 +558,7 @@ INLINE vec logarithm(vec x) {
 }
 #endif
 
-/* ---- half-width formats, always through float ---- */
+/* ---- narrow formats, always through float ---- */
 /*section halves widened */
 typedef uint16_t halves __attribute__((vector_size(LANES * 2)));
 #if VECTOR_BYTES == 32 && REAL_BITS == 32 && defined(__AVX2__) && !defined(__clang__)
@@ -582,6 +609,49 @@ INLINE halves to_bfloat16(floats x) { /* round to nearest, ties to even; NaN sta
   uwords r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
   return __builtin_convertvector((is_nan & ((u >> 16) | 0x40)) | (~is_nan & r), halves);
 }
+/*section quarters byte_halves */
+typedef uint8_t quarters __attribute__((vector_size(LANES)));
+#if VECTOR_BYTES == 32 && REAL_BITS == 32 && defined(__AVX2__) && !defined(__clang__)
+typedef char all_bytes __attribute__((vector_size(16)));
+typedef long long low_half __attribute__((vector_size(16)));
+INLINE halves byte_halves(quarters b) { /* gcc splits the general form */
+  return (halves)__builtin_ia32_pmovzxbw128((all_bytes)(low_half){(long long)b, 0});
+}
+#else
+INLINE halves byte_halves(quarters b) { return __builtin_convertvector(b, halves); }
+#endif
+/*section rounded_bytes */
+/* Magnitudes in a format of 8 bits, as integers: round to nearest, ties to even. Exponents go on beyond its largest. */
+INLINE words rounded_bytes(floats x, int mantissa, int bias) {
+  int shift = 23 - mantissa, ulp_one = (151 - bias - mantissa) << 23; /* float whose ulp is the smallest subnormal */
+  words a = (words)x & 0x7fffffff;
+  words normal = (a - ((127 - bias) << 23) + ((1 << (shift - 1)) - 1) + ((a >> shift) & 1)) >> shift;
+  words small = (words)((floats)a + (floats)((words){0} + ulp_one)) - ulp_one; /* the float adder aligns and rounds */
+  words is_small = a < (words){0} + ((128 - bias) << 23);
+  return (is_small & small) | (~is_small & normal);
+}
+/*section signed_bytes */
+INLINE quarters signed_bytes(words r, floats x) {
+  uwords w = (uwords)r | (((uwords)x >> 24) & 0x80);
+  return __builtin_convertvector(__builtin_convertvector(w, halves), quarters);
+}
+/*section from_float8_e5m2 */
+INLINE floats from_float8_e5m2(quarters b) { return from_float16(byte_halves(b) << 8); } /* the upper half of a float16 */
+/*section to_float8_e5m2 */
+INLINE quarters to_float8_e5m2(floats x) {
+  words r = rounded_bytes(x, 2, 15), over = r > (words){0} + 0x7c;
+  return signed_bytes((over & (0x7c | ((x != x) & 2))) | (~over & r), x);
+}
+/*section from_float8_e4m3fn */
+INLINE floats from_float8_e4m3fn(quarters b) { /* as a float16 it is 2^8 times too small, subnormal numbers as well */
+  halves h = byte_halves(b), a = h & 0x7f, is_nan = (halves)(a == (halves){0} + 0x7f);
+  return from_float16(((h & 0x80) << 8) | (a << 7) | (is_nan & 0x7c00)) * 0x1p8f;
+}
+/*section to_float8_e4m3fn */
+INLINE quarters to_float8_e4m3fn(floats x) { /* beyond the largest number comes NaN */
+  words r = rounded_bytes(x, 3, 7), over = r > (words){0} + 0x7f;
+  return signed_bytes((r | over) & 0x7f, x);
+}
 /*section odd_floats */
 /* Doubles cut off, the last bit set where anything was lost: what rounds them further rounds as if it had the doubles. */
 INLINE floats odd_floats(vec x) {
@@ -607,6 +677,16 @@ INLINE float scalar_from_bfloat16(uint16_t h) {
 }
 /*section scalar_to_bfloat16 */
 INLINE uint16_t scalar_to_bfloat16(float x) { return to_bfloat16(x - (floats){0})[0]; }
+/*section scalar_from_float8_e5m2 */
+INLINE float scalar_from_float8_e5m2(uint8_t b) { return scalar_from_float16((uint16_t)(b << 8)); }
+/*section scalar_to_float8_e5m2 */
+INLINE uint8_t scalar_to_float8_e5m2(float x) { return to_float8_e5m2(x - (floats){0})[0]; }
+/*section scalar_from_float8_e4m3fn */
+INLINE float scalar_from_float8_e4m3fn(uint8_t b) { /* see from_float8_e4m3fn */
+  return scalar_from_float16((uint16_t)((b & 0x80) << 8 | (b & 0x7f) << 7 | ((b & 0x7f) == 0x7f ? 0x7c00 : 0))) * 0x1p8f;
+}
+/*section scalar_to_float8_e4m3fn */
+INLINE uint8_t scalar_to_float8_e4m3fn(float x) { return to_float8_e4m3fn(x - (floats){0})[0]; }
 /*section odd_float */
 INLINE float odd_float(double x) { /* as odd_floats */
   union { double d; uint64_t u; } v = {x};

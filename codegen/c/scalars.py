@@ -30,6 +30,8 @@ _LIBM = {
     "sqrt": "sqrt",
     "exp": "exp",
     "exp2": "exp2",
+    "exp_below": "exp",
+    "exp2_below": "exp2",
     "expm1": "expm1",
     "log": "log",
     "log2": "log2",

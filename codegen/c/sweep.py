@@ -189,7 +189,7 @@ class SweepPrinter:
         vectors = [ctx.names.fresh("acc") for _ in range(self._copies())]
         ctx.out.line(f"{VECTOR[lanes]} {', '.join(f'{v} = {identity}' for v in vectors)};")
         nans = None
-        if red.monoid in ("max", "min"):
+        if red.monoid in ("max", "min") and not red.loose:
             nans = ctx.names.fresh("nans")
             ctx.out.line(f"nan_lanes {nans} = {{0}};")
         self.accumulators.append(_Accumulator(red, lanes, identity, vectors, nans))
@@ -259,9 +259,13 @@ class SweepPrinter:
         return result
 
     def _prefetch(self, far: list[tuple[str, int]], elements: int) -> None:
+        """This sweep's share of the lines of one trip; a trip of fewer lines than there are shares is all the first's.
+        """
+        first, every = self.sweep.turn
         for name, size in far:
             per_line = CACHE_LINE // size
-            for k in range(0, elements, per_line):
+            lines = list(range(0, elements, per_line))
+            for k in lines[first::every] if len(lines) >= every else lines * (first == 0):
                 self.ctx.out.line(f"__builtin_prefetch({name} + at{f' + {k}' if k else ''}, 0, 2);")
 
     def _body(self, copies: int, left: str | None, streamed: At | None) -> None:

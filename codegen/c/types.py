@@ -26,6 +26,8 @@ STORAGE = {
     "uint64": "uint64_t",
     "float16": "uint16_t",
     "bfloat16": "uint16_t",
+    "float8_e4m3fn": "uint8_t",
+    "float8_e5m2": "uint8_t",
     "float32": "float",
     "float64": "double",
 }
@@ -55,6 +57,8 @@ _REAL_RESULT = frozenset(
         "sqrt",
         "exp",
         "exp2",
+        "exp_below",
+        "exp2_below",
         "expm1",
         "log",
         "log2",

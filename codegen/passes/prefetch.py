@@ -1,6 +1,8 @@
-"""Prefetch what the next row or block will read, from the sweep that computes long enough to hide it.
+"""Prefetch what the next row or block will read, while sweeps compute.
 
-That is the first sweep with a transcendental operation, else the last one.
+The first sweep with a transcendental operation computes long enough to hide all of it. Cheap sweeps are as fast as
+memory: two of them share it, cache line by cache line, so that memory never idles, and those that write leave it to
+the others (one sweep alone: 1.05 to 1.1x on variance and layernorm of rows beyond the last cache).
 """
 
 from __future__ import annotations
@@ -12,17 +14,26 @@ from redfuser.codegen.nodes import At, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, lane_expressions
 from redfuser.ir import COSTLY, Expr, Op, children
 
+SHARES = 2
+"""Sweeps that share the lines: a trip of a sweep covers two."""
+
 
 def prefetch(body: Body, lane: str, cells: Iterable[At]) -> Body:
-    """Add `cells` (over the lane variable) to one sweep of the statement list."""
+    """Add `cells` (over the lane variable) to one or two sweeps of the statement list."""
     ahead = tuple(cells)
     sweeps = [i for i, s in enumerate(body) if isinstance(s, Sweep) and s.var == lane]
     if not ahead or not sweeps:
         return body
-    chosen = next((i for i in sweeps if _is_costly(body[i])), sweeps[-1])
-    sweep = body[chosen]
-    assert isinstance(sweep, Sweep)
-    return (*body[:chosen], replace(sweep, ahead=ahead), *body[chosen + 1 :])
+    costly = [i for i in sweeps if _is_costly(body[i])]
+    reading = [i for i in sweeps if not _writes(body[i])] or sweeps
+    chosen = costly[:1] or reading[-SHARES:]
+    turns = {i: (k, len(chosen)) for k, i in enumerate(chosen)}
+    return tuple(replace(s, ahead=ahead, turn=turns[i]) if i in turns and isinstance(s, Sweep) else s
+                 for i, s in enumerate(body))
+
+
+def _writes(s: Stmt) -> bool:
+    return isinstance(s, Sweep) and bool(s.puts)
 
 
 def _is_costly(s: Stmt) -> bool:

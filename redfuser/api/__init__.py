@@ -1,8 +1,10 @@
 """The public programming interface: `fuse`, `spec`, reports and staged views."""
 
+from redfuser.api.built import Stats
 from redfuser.api.fused import Fused, fuse, spec
 from redfuser.api.lowered import Lowered
-from redfuser.api.program import Stats
 from redfuser.api.report import CascadeReport, KernelInfo, Refusal, Report
+from redfuser.pipeline import Tuning
 
-__all__ = ["CascadeReport", "Fused", "KernelInfo", "Lowered", "Refusal", "Report", "Stats", "fuse", "spec"]
+__all__ = ["CascadeReport", "Fused", "KernelInfo", "Lowered", "Refusal", "Report", "Stats", "Tuning", "fuse",
+           "spec"]

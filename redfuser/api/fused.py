@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -26,37 +26,27 @@ from redfuser.api.arguments import (
     spec_of,
     static_key,
 )
+from redfuser.api.built import Stats
+from redfuser.api.known import KnownCalls
 from redfuser.api.lowered import Lowered, stand_in
-from redfuser.api.program import MOST_LAYOUTS, Array, Program, Stats
-from redfuser.api.replay import Likeness, Replay, likeness
+from redfuser.api.program import Array, Program
 from redfuser.api.report import Report, build_report
 from redfuser.api.staged import Staged, compiled
 from redfuser.api.tensors import is_tensor, tensor_array
 from redfuser.errors import ArgumentError, DTypeError, ShapeError, TraceError
-from redfuser.frontend import Spec, Trace
-from redfuser.frontend.guards import ScopeGuard
+from redfuser.frontend import Spec
 from redfuser.frontend.nested import LeafName
 from redfuser.frontend.record import StaticNeeded
 from redfuser.frontend.spec import supported_dtype
 from redfuser.frontend.stages import StaleTrace
-from redfuser.frontend.structure import Leaf
 from redfuser.frontend.verify import checks_wanted, refuse_labels, verify_assumptions
-from redfuser.pipeline import Options
+from redfuser.pipeline import Options, Tuning
 
 if TYPE_CHECKING:
     from redfuser.rules import RuleSet
 
 Key = tuple[Any, ...]
 _ARRAYS_ALONE = {np.ndarray}
-
-
-@dataclass(frozen=True)
-class Known:
-    """An earlier call. `single`: its result is one array, neither a scalar nor nested."""
-
-    trace: Trace
-    replay: Replay
-    single: bool
 
 
 class Fused:
@@ -77,7 +67,7 @@ class Fused:
         self._plain = not variadic and all(p.kind is not p.KEYWORD_ONLY for p in parameters)
         self._unpacker = Unpacker(self._title, self._names, variadic)
         self._programs: dict[Key, list[Program | Staged]] = {}
-        self._known: dict[tuple[Likeness, Likeness], Known] = {}
+        self._known = KnownCalls()
         self._lock = threading.RLock()
         if "out" in self._signature.parameters:
             raise ArgumentError(
@@ -136,12 +126,14 @@ class Fused:
             with `require="one-pass"`, when more than one pass is needed.
         CompileError, NoCompiler, CacheError
             when no kernel can be built on this machine.
+        CheckError
+            with `tune=`, when two schedules of a kernel disagree: a defect of redfuser.
         AssumptionError
             with `REDFUSER_CHECK=1`, when the data break a condition that `rf.assume` states.
         LabelError
             when an integer array chooses an element outside of its axis.
         """
-        if self._known and not kwargs and (found := self._again(args, out)) is not None:
+        if self._known and not kwargs and (found := self._known.again(args, out)) is not None:
             return found
         try:
             return self._call(args, kwargs, out)
@@ -183,42 +175,13 @@ class Fused:
             results = program.run(arrays, self._outs(program, out))
         except StaleTrace:
             program, results = self._anew(program, tuple(key), arrays, values, static, structures, out)
-        if not kwargs and isinstance(program, Program) and not static and structures is None:
-            self._remember(args, out, program, arrays)
+        positional = len(args) == len(self._names) and not (kwargs or static or structures is not None)
+        if positional and isinstance(program, Program):
+            self._known.remember(args, out, program, arrays)
         flat = [results[n] for n in program.output_names]
         if out is not None:
             return out
         return program.trace.unflatten(flat, None if structures is None else structures.wrap)
-
-    def _again(self, args: Sequence[Any], out: Any) -> Any:
-        """The result of a call that is like an earlier one; None where there was none, or this one needs more care."""
-        given = () if out is None else (out,) if type(out) is np.ndarray else out
-        for array in (*args, *given):
-            if type(array) is not np.ndarray:
-                return None
-        known = self._known.get((likeness(args), likeness(given)))
-        made = None if known is None else known.replay.run(args, given)
-        if known is None or made is None:
-            return None
-        if out is not None:
-            return out
-        return made[0] if known.single else known.trace.unflatten(made)
-
-    def _remember(self, args: Sequence[Any], out: Any, program: Program, arrays: Mapping[str, Array]) -> None:
-        """Keep a call for `_again`, unless something besides its arrays decides what the next one does."""
-        given = () if out is None else tuple(out) if isinstance(out, (list, tuple)) else (out,)
-        trace = program.trace
-        scoped = any(isinstance(g, ScopeGuard) for g in trace.guards)
-        if scoped or trace.checks or trace.assumptions or any(trace.nodes[i].weak for i in trace.outputs):
-            return
-        if len(args) != len(self._names) or any(type(a) is not np.ndarray for a in (*args, *given)):
-            return
-        replay = program.replay(arrays, program.check_outs(given) if given else {})
-        if replay is not None:
-            if len(self._known) >= MOST_LAYOUTS:
-                self._known.clear()
-            single = isinstance(trace.structure, Leaf) and bool(trace.nodes[trace.outputs[0]].shape)
-            self._known[likeness(args), likeness(given)] = Known(trace, replay, single)
 
     def _as_array(self, name: str, value: Any) -> Array:
         try:
@@ -352,6 +315,7 @@ def fuse(
     require: str | None = ...,
     empty: str = ...,
     acc_dtype: str | None = ...,
+    tune: bool | Tuning = ...,
     static_argnames: str | Sequence[str] = ...,
 ) -> Fused: ...
 @overload
@@ -365,6 +329,7 @@ def fuse(
     require: str | None = ...,
     empty: str = ...,
     acc_dtype: str | None = ...,
+    tune: bool | Tuning = ...,
     static_argnames: str | Sequence[str] = ...,
 ) -> Callable[[Callable[..., Any]], Fused]: ...
 def fuse(
@@ -377,6 +342,7 @@ def fuse(
     require: str | None = None,
     empty: str = "nan",
     acc_dtype: str | None = None,
+    tune: bool | Tuning = False,
     static_argnames: str | Sequence[str] = (),
 ) -> Any:
     """Compile a plain NumPy function; works as a decorator with or without arguments.
@@ -402,6 +368,9 @@ def fuse(
         "nan" (default, as NumPy): a quotient whose mass has no live element is 0/0 = NaN; "zero": it is 0.
     acc_dtype
         "float64" computes in float64 whatever the inputs are; None follows the inputs.
+    tune
+        True or `rf.Tuning(candidates=12, seconds=5.0)`: the first call of a kernel times other schedules on its arrays
+        and keeps the fastest, on disk too (docs/tuning.md).
     static_argnames
         parameters that are part of the program (a flag, k): a new value compiles anew. Strings and None always are, and
         a Python number or tuple that the function uses as an axis, a shape or a condition becomes so by itself.
@@ -415,7 +384,8 @@ def fuse(
     """
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
-    options = Options(target or "c", numerics, allowed, rules, require, empty, acc_dtype)
+    tuning = Tuning() if tune is True else None if tune is False else tune
+    options = Options(target or "c", numerics, allowed, rules, require, empty, acc_dtype, tuning)
 
     def compile_(f: Any) -> Fused:
         return fused_again(f, options, names) if isinstance(f, Fused) else Fused(checked_function(f), options, names)

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from redfuser import pipeline
-from redfuser.api.program import Array, Built, Program
+from redfuser.api.built import Built, BuiltApart
+from redfuser.api.products import LibraryPlan
+from redfuser.api.program import Array, Program
 from redfuser.api.staged import Staged
 from redfuser.codegen.nodes import Kernel
 from redfuser.derivation.fusion import FusedCascade
@@ -126,9 +128,14 @@ class Lowered:
     @cached_property
     def built(self) -> Group[Built]:
         """Plans and kernels for the lengths and memory layouts given (compiled unless `target="interpret"`)."""
-        return Group(b for stage in self.stages for b in stage._build())
+        return Group(part for b in self._whole for part in b.parts)
 
-    def _build(self) -> Iterable[Built]:
+    @cached_property
+    def _whole(self) -> tuple[Built | BuiltApart, ...]:
+        """What runs each cascade."""
+        return tuple(b for stage in self.stages for b in stage._build())
+
+    def _build(self) -> Iterable[Built | BuiltApart]:
         program, sizes = self.single, self.sizes
         values: dict[str, Any] = program.tensors(self._shapes)
         for piece in program.pieces:
@@ -138,9 +145,9 @@ class Lowered:
                 values[o.name] = a.reshape(result_shape(o, piece.parts, sizes))
 
     @property
-    def plan(self) -> Group[Plan]:
+    def plan(self) -> Group[Plan | LibraryPlan]:
         """The chosen schedules."""
-        return Group(b.plan for b in self.built)
+        return Group(b.plan for b in self._whole)
 
     @property
     def tiles(self) -> Group[Kernel]:

@@ -6,17 +6,19 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from redfuser import pipeline
+from redfuser.api.built import Built, BuiltApart, Stats, build
 from redfuser.api.replay import Likeness, Notes, Replay, likeness
-from redfuser.codegen.nodes import Kernel
+from redfuser.api.tuning import Job
 from redfuser.derivation import Derivation, Verdict
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import DTypeError, ShapeError
-from redfuser.extract import Plan
+from redfuser.extract.library import Candidates
 from redfuser.frontend import Trace
 from redfuser.frontend.structure import joins_of
 from redfuser.frontend.verify import refuse_empty
@@ -27,41 +29,10 @@ from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import parts_of, present, result_shape, with_products
 from redfuser.pipeline import Options
+from redfuser.runtime.memory import pool
 
 Array = np.ndarray[Any, Any]
 Layouts = tuple[str | None, ...]
-
-
-@dataclass
-class Stats:
-    """What really ran.
-
-    compilations      kernels built for this function (the compiler itself may be spared by the kernel cache)
-    kernel_runs       runs of compiled kernels
-    derivations       cascades derived for this function (a cascade derived before in this process is remembered)
-    interpreter_runs  runs of the tile interpreter (`target="interpret"` only)
-    copies            inputs copied because axes that a kernel streams over as one do not lie side by side in memory
-    """
-
-    compilations: int = 0
-    kernel_runs: int = 0
-    derivations: int = 0
-    interpreter_runs: int = 0
-    copies: int = 0
-
-
-@dataclass
-class Built:
-    """A kernel of one cascade for one set of memory layouts. `compiled` is None under `target="interpret"`."""
-
-    plan: Plan
-    kernel: Kernel
-    compiled: Any
-    runs: int = 0
-
-    def serves(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the lengths the kernel was specialised for are the ones at hand."""
-        return all(sizes[a] == n for a, n in self.kernel.static)
 
 
 @dataclass
@@ -72,7 +43,7 @@ class Piece:
     derivation: Derivation | None
     fused: FusedCascade
     dtype: str
-    kernels: dict[Layouts, list[Built]] = field(default_factory=dict)
+    kernels: dict[tuple[Layouts, bool], list[Built | BuiltApart]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.parts = parts_of(self.cascade.axes)
@@ -80,6 +51,14 @@ class Piece:
         self.axes = (*(t.axes for t in self.cascade.tensors), *(o.axes for o in self.cascade.outs))
         self.whole = not any(t.view for t in self.cascade.tensors)
         self.sources = tuple(t.name if t.view is None else t.view.source for t in self.cascade.tensors)
+
+    @cached_property
+    def _candidates(self) -> Candidates:
+        return Candidates.of(self.fused, self.dtype)
+
+    def products_pay(self, sizes: Mapping[str, int]) -> bool:
+        """Whether plain products in it, where there are any, are worth a library call at these lengths."""
+        return self._candidates.pay(sizes, pipeline.machine_profile(), self.dtype)
 
     def arrays(self, values: Mapping[str, Array], sizes: Mapping[str, int]) -> list[Array]:
         """The tensors of the cascade from the arrays of the program: several axes as one where it streams over them."""
@@ -247,7 +226,7 @@ class Program:
 
     def _remember(self, notes: Notes, values: Mapping[str, Array]) -> None:
         """Keep what a call found out, unless the next may differ."""
-        if not notes.sound or len(notes.outs) not in (0, len(self.output_names)):
+        if not notes.sound or self._merged or len(notes.outs) not in (0, len(self.output_names)):
             return
         outputs = [(n, np.shape(self.trace.for_caller(values[n], i)))
                    for n, i in zip(self.output_names, self.trace.outputs, strict=True)]
@@ -269,16 +248,18 @@ class Program:
         """The array that receives an output: the caller's, or a new one."""
         shape = result_shape(o, piece.parts, sizes)
         if array is None:
-            return np.empty(shape, numpy_dtype(o.dtype))
+            return pool().empty(shape, numpy_dtype(o.dtype))
         if array.shape == self._caller_shape(o, shape):
             array = array.reshape(shape)  # a view: axes are split
         if array.shape != shape:
             raise ShapeError(f"out= array for {o.name} has shape {array.shape}, the result has {shape}")
         return array
 
-    def _run_piece(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
-        built = self.built(piece, inputs, outs, sizes)
-        if built.compiled is None:
+    def _run_piece(
+        self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]
+    ) -> Built | BuiltApart:
+        built = self.built(piece, inputs, outs, sizes, called=True)
+        if isinstance(built, Built) and built.compiled is None:
             from redfuser.codegen import run_kernel
 
             io = dict(zip((t.name for t in piece.cascade.tensors), inputs, strict=True))
@@ -290,28 +271,27 @@ class Program:
         built.runs += 1
         return built
 
-    def built(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int]) -> Built:
-        """The kernel for these layouts and static lengths; built when there is none yet."""
+    def built(self, piece: Piece, inputs: list[Array], outs: list[Array], sizes: Mapping[str, int],
+              called: bool = False) -> Built | BuiltApart:
+        """The kernel for these layouts and static lengths; built when there is none yet.
+
+        `called`: the arrays hold what is to be computed with, so that schedules can be timed on them.
+        """
         c = piece.cascade
         layouts = tuple([contiguous_axis(a, axes) for a, axes in zip((*inputs, *outs), piece.axes, strict=True)])
-        for built in piece.kernels.get(layouts, ()):
-            if built.serves(sizes):
+        library = self.options.target != "interpret" and piece.products_pay(sizes)
+        for built in piece.kernels.get((layouts, library), ()):
+            if built.serves(sizes) and not (called and built.untuned):
                 return built
         with self.lock:
-            for built in piece.kernels.get(layouts, ()):
-                if built.serves(sizes):
+            known = piece.kernels.get((layouts, library), [])
+            for built in known:
+                if built.serves(sizes) and not (called and built.untuned):
                     return built
             names = (*(t.name for t in c.tensors), *(o.name for o in c.outs))
-            built = self._build(piece, dict(zip(names, layouts, strict=True)), sizes)
-            piece.kernels[layouts] = [*piece.kernels.get(layouts, ()), built]
+            job = Job(piece.fused, piece.dtype, dict(zip(names, layouts, strict=True)), sizes)
+            arrays = (inputs, outs) if called else None
+            built = build(job, self.options, self.stats, library=library, arrays=arrays)
+            kept = [b for b in known if not (b.untuned and b.serves(sizes))]
+            piece.kernels[layouts, library] = [*kept, built]
             return built
-
-    def _build(self, piece: Piece, layouts: Mapping[str, str | None], sizes: Mapping[str, int]) -> Built:
-        profile = pipeline.machine_profile()
-        chosen = pipeline.plan_step(piece.fused, sizes, layouts, piece.dtype, profile)
-        kernel = pipeline.tile_step(chosen)
-        if self.options.target == "interpret":
-            return Built(chosen, kernel, None)
-        compiled = pipeline.kernel_step(kernel)
-        self.stats.compilations += 1
-        return Built(chosen, kernel, compiled)

@@ -7,6 +7,7 @@ addresses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from redfuser.runtime.arrays import Array, data_pointer, extent
+from redfuser.runtime.memory import LEAST, pool
 
 Likeness = tuple[Any, ...]
 
@@ -26,7 +28,13 @@ def likeness(arrays: Sequence[Array]) -> Likeness:
 class Counted(Protocol):
     """What counts its runs."""
 
-    runs: int
+    @property
+    def runs(self) -> int:
+        """How many there were."""
+        ...
+
+    @runs.setter
+    def runs(self, count: int, /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,10 @@ class Launch:
     call: Callable[[list[int]], None]
     places: tuple[tuple[int, int], ...]
     built: Counted
+
+    def takes_all(self, slots: int) -> bool:
+        """Whether it takes every slot as it is, in order."""
+        return self.places == tuple((slot, 0) for slot in range(slots))
 
 
 @dataclass
@@ -89,12 +101,11 @@ class Replay:
     def __init__(self, notes: Notes, outputs: Sequence[tuple[str, tuple[int, ...]]], stats: Any) -> None:
         """`outputs`: the name of each output, and its shape for the caller."""
         shapes = dict(outputs)
-        self._launches = tuple(notes.launches)
+        self._launches = tuple((launch, launch.takes_all(len(notes.arrays))) for launch in notes.launches)
         self._fixed = [data_pointer(a) for a in notes.captured.values()]
         self._kept = tuple(notes.captured.values())
         self._given = bool(notes.outs)
         made = {n: (shapes.get(n, shape), dtype) for n, (shape, dtype) in notes.made.items()}
-        first = len(notes.arguments) + len(self._fixed)
         order = [n for n in notes.arrays if n not in notes.arguments and n not in notes.captured]
         # a slot of an array to be made, or the position among the caller's
         names = [name for name, _ in outputs]
@@ -106,8 +117,9 @@ class Replay:
         outs = [notes.outs[n] for n in names if n in notes.outs]
         self._out_masks = tuple(a.dtype.alignment - 1 for a in outs)
         self._out_extents = tuple(extent(a) for a in outs)
+        large = any(math.prod(shape) * dtype.itemsize >= LEAST for shape, dtype in made.values())
+        self._empty: Callable[..., Array] = pool().empty if large else np.empty
         self._stats = stats
-        assert first + len(order) == len(notes.arrays)
 
     def run(self, arrays: Sequence[Array], outs: Sequence[Array] = ()) -> list[Array] | None:
         """The outputs; None where these arrays need more care: one is not aligned, or an output lies over another
@@ -127,11 +139,11 @@ class Replay:
         addresses += self._fixed
         made: list[Array] = []
         for shape, dtype, position in self._fill:
-            array = np.empty(shape, dtype) if position < 0 else outs[position]
+            array = self._empty(shape, dtype) if position < 0 else outs[position]
             made.append(array)
             addresses.append(data_pointer(array))
-        for launch in self._launches:
-            launch.call([addresses[slot] + behind for slot, behind in launch.places])
+        for launch, whole in self._launches:
+            launch.call(addresses if whole else [addresses[slot] + behind for slot, behind in launch.places])
             launch.built.runs += 1
         self._stats.kernel_runs += len(self._launches)
         return [made[i] for i in self._outputs]

@@ -12,6 +12,7 @@ from typing import Any
 
 from redfuser import pipeline
 from redfuser.api.lowered import Lowered
+from redfuser.api.products import LibraryPlan
 from redfuser.api.program import Program
 from redfuser.api.report_text import merge_text, report_lines, sections, update_text
 from redfuser.derivation import Derivation, Verdict
@@ -22,11 +23,13 @@ from redfuser.derivation.verdict import StageReport
 from redfuser.derivation.witness import Witness
 from redfuser.extract.device import Device
 from redfuser.extract.frontier import Frontier
+from redfuser.extract.plan_time import predict_plan
 from redfuser.extract.roofline import Prediction, predict, work_on
 from redfuser.ir import Cascade, Out, Tensor
 from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
 from redfuser.pipeline import Options
+from redfuser.runtime.library import workspace_bytes
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Refusal:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """The kernel of one cascade. `runs`: how often this very kernel has computed results for the caller."""
+    """The kernel of one cascade. `runs`: how often this very kernel has computed results for the caller; `predicted`:
+    seconds of a call by its plan, on this machine; `workspace`: bytes that it needs beside its arrays."""
 
     name: str
     language: str
@@ -63,6 +67,8 @@ class KernelInfo:
     path: str | None
     runs: int
     notes: tuple[str, ...] = ()
+    predicted: float = 0.0
+    workspace: int = 0
 
 
 @dataclass(frozen=True)
@@ -370,12 +376,15 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
             compiled=b.compiled is not None,
             path=None if b.compiled is None else str(b.compiled.path),
             runs=b.runs,
-            notes=b.kernel.notes,
+            notes=b.notes,
+            predicted=predict_plan(b.plan, stage.sizes).seconds,
+            workspace=workspace_bytes(b.kernel, stage.sizes, b.plan.profile.threads),
         )
-        for b in lowered.built
+        for stage in lowered.stages for b in stage.built
     ]
     called = () if isinstance(program, Program) else program.calls
     notes = (*(f"run by NumPy between the kernels, not fused: {c}" for c in called),
+             *(n for plan in lowered.plan if isinstance(plan, LibraryPlan) for n in plan.notes),
              *(f"assembled in plain NumPy after the kernels, not fused: {j}" for j in program.joins))
     return Report(name, tuple(cascades), traffic(lowered), tuple(kernels), notes, with_frontier=frontier,
                   elementwise=tuple(elementwise))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from redfuser.derivation.fusion import Accumulator, FusedCascade
+from redfuser.extract.roofline import duration
 from redfuser.ir import MONOIDS, Expr, New, Old, Ref, Var, refs, rewrite
 from redfuser.ir.ops import OPS, PIVOT, label
 
@@ -111,6 +112,7 @@ def _elementwise_lines(e: ElementwiseReport) -> Iterable[str]:
 def _kernel_lines(k: KernelInfo) -> Iterable[str]:
     how = "compiled" if k.compiled else "interpreted"
     yield f"kernel {k.name}: {k.language}, {how}, {k.runs} run{'s' * (k.runs != 1)}" + (f", {k.path}" if k.path else "")
+    yield f"  predicted on this machine {duration(k.predicted)}, workspace {k.workspace:,} bytes"
     for note in k.notes:
         yield f"  {note}"
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.api.program import Array, Piece, Program, Stats, checked_outs, drop_units
+from redfuser.api.built import Stats
+from redfuser.api.program import Array, Piece, Program, checked_outs, drop_units
 from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend import Trace
 from redfuser.frontend.guards import SizeGuard

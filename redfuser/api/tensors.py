@@ -47,8 +47,9 @@ def tensor_array(tensor: Any, where: str) -> Array:
         tensor = tensor.detach()
     name = str(tensor.dtype).removeprefix("torch.")
     if name in EXTENSIONS:  # which NumPy and PyTorch exchange as bits only
-        bits: Array = tensor.view(torch.int16).numpy()
-        return bits.view(numpy_dtype(name))
+        dtype = numpy_dtype(name)
+        bits: Array = tensor.view(getattr(torch, _bits(dtype))).numpy()
+        return bits.view(dtype)
     try:
         array: Array | None = tensor.resolve_conj().resolve_neg().numpy()
     except (TypeError, RuntimeError):
@@ -59,10 +60,15 @@ def tensor_array(tensor: Any, where: str) -> Array:
     return array
 
 
+def _bits(dtype: np.dtype[Any]) -> str:
+    """Name of the integers as wide as a dtype."""
+    return f"int{8 * dtype.itemsize}"
+
+
 def as_tensor(array: Any) -> Any:
     """The tensor on the memory of a result (0-d for a scalar)."""
     torch, found = sys.modules["torch"], np.asarray(array)
     name = found.dtype.name
     if name in EXTENSIONS:
-        return torch.from_numpy(found.view(np.int16)).view(getattr(torch, name))
+        return torch.from_numpy(found.view(_bits(found.dtype))).view(getattr(torch, name))
     return torch.from_numpy(found)

@@ -118,6 +118,22 @@ def source(
 
 
 @app.command()
+def tune(
+    function: FunctionArgument,
+    arg: ArgOption = None,
+    candidates: Annotated[int, typer.Option(min=1, help="Most schedules to time for each kernel.")] = 12,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Time to spend on each kernel.")] = 5.0,
+    again: Annotated[bool, typer.Option("--again", help="Time anew what was tuned before.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Time other schedules of a function's kernels on random arrays; `rf.fuse(tune=True)` finds the fastest on disk."""
+    from redfuser import Tuning
+    from redfuser.cli.tune import run_tune
+
+    run_tune(find_target(function, arg or []), Tuning(candidates, seconds, again), as_json=as_json)
+
+
+@app.command()
 def rules(
     check: Annotated[bool, typer.Option(help="Test every rule on random numbers, and whether it needs its conditions.")
                      ] = True,

@@ -83,7 +83,7 @@ class Fusion:
 
     A state is a frozen, picklable object of named arrays (`state["l"]`); the empty one is neutral in `merge`, bit for
     bit. Chunks are given by tensor name with the stream axis at its place; stream-free tensors are given with every
-    chunk and kept. Arithmetic runs in the dtype of the chunks (half types in float32), or in `acc_dtype`.
+    chunk and kept. Arithmetic runs in the dtype of the chunks (narrow types in float32), or in `acc_dtype`.
     """
 
     derivation: Derivation

@@ -12,7 +12,7 @@ import numpy as np
 
 from redfuser.errors import CheckError
 from redfuser.frontend.graph import Trace, TraceNode, View
-from redfuser.ir.dtypes import STORAGE_ONLY, computed_in, is_float, numpy_dtype
+from redfuser.ir.dtypes import STORAGE_ONLY, computed_in, converted, is_float
 from redfuser.ir.monoids import parts_monoid
 
 
@@ -60,7 +60,7 @@ class Replay:
     def output(self, position: int) -> Any:
         """An output, rounded to the dtype it is stored in."""
         with np.errstate(all="ignore"):
-            return np.asarray(self.value(position)).astype(numpy_dtype(self.trace.nodes[position].dtype), copy=False)
+            return converted(self.value(position), self.trace.nodes[position].dtype)
 
     def shape(self, n: TraceNode) -> tuple[int, ...]:
         """The concrete shape of a node."""
@@ -108,7 +108,7 @@ def _where(_r: Replay, _n: TraceNode, inputs: list[Any]) -> Any:
 
 
 def _cast(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:
-    return np.asarray(inputs[0]).astype(numpy_dtype(n.dtype)).astype(computed_in(n.dtype), copy=False)
+    return converted(inputs[0], n.dtype).astype(computed_in(n.dtype), copy=False)
 
 
 def _reduce(_r: Replay, n: TraceNode, inputs: list[Any]) -> Any:

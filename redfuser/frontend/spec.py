@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from redfuser.errors import DTypeError, ShapeError
-from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.dtypes import STORAGE_ONLY, numpy_dtype
 
-SUPPORTED_DTYPES = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+SUPPORTED_DTYPES = ("bool", "int8", "uint8", "int16", "int32", "int64", *STORAGE_ONLY, "float32", "float64")
 """NumPy names of the dtypes a traced array may have."""
 
 

@@ -230,24 +230,26 @@ def _apart(definition: _Definition, values: dict[str, Array]) -> dict[str, Array
 
 
 def _beyond(definition: _Definition, strict: bool) -> dict[str, Array]:
-    """Where results and outputs read an earlier result that is not finite, by the names of those that do; `strict`:
-    one that is NaN."""
+    """Where results and outputs read an earlier result that is not finite, or one that itself reads such a result, by
+    the names of those that do; `strict`: one that is NaN."""
     c = definition.cascade
-    infinite: dict[str, Array] = {}
-    for r in c.reductions:
-        axes, value = definition.values[r.name]
-        if value.dtype.kind == "f":
-            nothing = MONOIDS[r.monoid].identity if r.monoid in ("max", "min") else np.nan
-            lost = np.isnan(value) if strict else ~np.isfinite(value) & (value != nothing)
-            infinite[r.name] = definition.align(lost, axes)
     producers = {p.name: p.expr for p in c.producers}
     own = {r.name: (r.axes, names_read([r.body], producers)) for r in c.reductions}
     own |= {o.name: (o.axes, names_read([o.expr], producers)) for o in c.outs if not isinstance(o.expr, (Ref, Part))}
-    found = {}
+    monoids = {r.name: r.monoid for r in c.reductions}
+    infinite: dict[str, Array] = {}
+    found: dict[str, Array] = {}
     for name, (axes, names) in own.items():
         masks = [infinite[n] for n in names if n in infinite and infinite[n].any()]
         if masks:
             found[name] = _placed(definition, np.logical_or.reduce(np.broadcast_arrays(*masks)), axes)
+        lost = found.get(name, np.zeros((), bool))
+        if name in monoids and definition.values[name][1].dtype.kind == "f":
+            axes, value = definition.values[name]
+            nothing = MONOIDS[monoids[name]].identity if monoids[name] in ("max", "min") else np.nan
+            lost = lost | (np.isnan(value) if strict else ~np.isfinite(value) & (value != nothing))
+        if name in monoids and lost.any():
+            infinite[name] = definition.align(lost, axes)
     for o in c.outs:
         e = o.expr.body if isinstance(o.expr, Part) else o.expr
         if isinstance(e, Ref) and e.name in found and own[e.name][0] == o.axes:
@@ -335,14 +337,16 @@ def _rounded(exact: Array, guarded: Array, condition: Array, dtype: np.dtype[Any
 
 
 def _stored(values: tuple[Array, ...], limit: Array, dtype: np.dtype[Any]) -> tuple[tuple[Array, ...], Array | None]:
-    """Values as a storage dtype holds them: infinite where they surely overflow; and the elements where that is open.
-    """
+    """Values as a storage dtype holds them: infinite where they surely overflow, NaN if it has no infinity; and the
+    elements where that is open."""
     if computed_in(dtype) == dtype:
         return values, None
     with np.errstate(all="ignore"):
-        low, high = (np.stack([np.isinf((np.abs(v) + d).astype(dtype)) & np.isfinite(v) for v in values])
+        low, high = (np.stack([~np.isfinite((np.abs(v) + d).astype(dtype)) & np.isfinite(v) for v in values])
                      for d in (-limit, limit))
-        found = tuple(np.where(over, np.copysign(np.inf, v), v) for over, v in zip(low, values, strict=True))
+        infinity = np.asarray(np.inf).astype(dtype).astype(float)
+        found = tuple(np.where(over | np.isinf(v), np.copysign(infinity, v), v)
+                      for over, v in zip(low, values, strict=True))
     return found, np.asarray((high & ~low).any(axis=0))
 
 

@@ -19,10 +19,10 @@ from redfuser.ir.traverse import walk
 
 DType = np.dtype[Any]
 
-STORAGE_ONLY = {"float16": "float32", "bfloat16": "float32"}
+STORAGE_ONLY = {"float16": "float32", "bfloat16": "float32", "float8_e4m3fn": "float32", "float8_e5m2": "float32"}
 """Name of a dtype that only stores numbers -> that of the arithmetic on them."""
 
-EXTENSIONS = ("bfloat16",)
+EXTENSIONS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes that NumPy itself does not have; the package ml_dtypes defines them."""
 
 _INTEGER_RESULT = ("idiv", "imod")
@@ -71,14 +71,26 @@ def converted(array: Any, dtype: Any) -> Any:
     """`astype` as every level means it: a number out of the range of an integer dtype wraps around.
 
     NumPy itself leaves to the processor what a floating number out of range becomes. Here its digits before the point
-    wrap as those of an integer do; what int64 cannot hold, NaN included, is the least int64.
+    wrap as those of an integer do; what int64 cannot hold, NaN included, is the least int64. And ml_dtypes rounds
+    float64 twice, by way of float32.
     """
     found, target = np.asarray(array), numpy_dtype(dtype)
+    if target.name in EXTENSIONS and found.dtype.kind == "f" and found.dtype.itemsize > 4:
+        return _odd_floats(found).astype(target)
     if found.dtype.kind in "biu" or target.kind not in "iu":
         return found.astype(target)
     held = np.abs(found) < 2.0**63
     whole = np.where(held, found, 0).astype(np.int64)
     return np.where(held, whole, np.iinfo(np.int64).min).astype(target)
+
+
+def _odd_floats(array: Any) -> Any:
+    """As float32, the last bit set where anything is lost: rounded further, that is as if rounded once."""
+    with np.errstate(all="ignore"):
+        near = array.astype(np.float32)
+        even = (near.view(np.int32) & 1) == 0
+        side = np.where(array > near, np.float32(np.inf), np.float32(-np.inf))
+        return np.where(even & np.isfinite(near) & (near != array), np.nextafter(near, side), near)
 
 
 def finfo(dtype: Any) -> Any:

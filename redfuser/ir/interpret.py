@@ -157,7 +157,7 @@ class Evaluator:
             return np.asarray(converted(value, target).astype(np.int64, copy=False))
         if self.dtype is not None:
             return value.astype(self.dtype)
-        return value.astype(target).astype(computed_in(e.dtype), copy=False)
+        return np.asarray(converted(value, target).astype(computed_in(e.dtype), copy=False))
 
     def _part(self, e: Part) -> np.ndarray[Any, Any]:
         """A part of a structured value; the places of a sorted list lie along an axis like any other."""

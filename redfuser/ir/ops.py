@@ -27,6 +27,16 @@ def _select(condition: Any, a: Any, b: Any) -> Any:
     return np.where(condition, a, b)
 
 
+def _of_never_positive(exponential: Callable[..., Any]) -> Callable[..., Any]:
+    """An exponential that is undefined, here NaN, where it overflows."""
+
+    def function(x: Any) -> Any:
+        found = exponential(x)
+        return np.where(np.isposinf(found), np.nan, found)[()]
+
+    return function
+
+
 def _by_zero_is_zero(integer: Callable[..., Any]) -> Callable[..., Any]:
     """A division of integers, also of whole numbers in a real dtype, as reductions of integers leave them."""
 
@@ -53,6 +63,8 @@ OPS: dict[str, OpInfo] = {
         OpInfo("sqrt", 1, "unary", np.sqrt),
         OpInfo("exp", 1, "unary", np.exp),
         OpInfo("exp2", 1, "unary", np.exp2),
+        OpInfo("exp_below", 1, "unary", _of_never_positive(np.exp)),
+        OpInfo("exp2_below", 1, "unary", _of_never_positive(np.exp2)),
         OpInfo("expm1", 1, "unary", np.expm1),
         OpInfo("log", 1, "unary", np.log),
         OpInfo("log2", 1, "unary", np.log2),
@@ -79,9 +91,15 @@ OPS: dict[str, OpInfo] = {
     )
 }
 """Operation name -> facts. Comparisons and logic give bool; `idiv` and `imod` divide integers, rounding
-down, and give 0 where the divisor is 0."""
+down, and give 0 where the divisor is 0. `exp_below` and `exp2_below` are exponentials of numbers that are never
+positive but for rounding, or NaN: schedules put them in where they prove it (`redfuser.extract.exponents`)."""
 
-COSTLY = frozenset({"exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sin", "cos", "atan", "pow"})
+BELOW = {"exp": "exp_below", "exp2": "exp2_below"}
+"""Exponential -> the same of numbers that are never positive."""
+
+COSTLY = frozenset(
+    {"exp", "exp2", *BELOW.values(), "expm1", "log", "log2", "log1p", "tanh", "sin", "cos", "atan", "pow"}
+)
 """Transcendental operations: worth computing once and keeping."""
 
 

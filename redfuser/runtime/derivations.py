@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from redfuser import settings as environment
@@ -84,10 +85,14 @@ def _versions() -> str:
     import redfuser.ir
     import redfuser.rules
 
-    folders = [Path(p) for m in (redfuser.derivation, redfuser.ir, redfuser.rules) for p in m.__path__]
+    return f"{version('egglog')} {code_state(redfuser.derivation, redfuser.ir, redfuser.rules)}"
+
+
+def code_state(*packages: ModuleType) -> str:
+    """A text that changes when a source file of these packages does."""
+    folders = [Path(p) for m in packages for p in m.__path__]
     files = sorted(f for folder in folders for f in folder.glob("*.py"))
-    states = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    return f"{version('egglog')} {states}"
+    return str([(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files])
 
 
 def _file(key: str) -> Path:

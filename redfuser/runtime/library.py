@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,19 +13,15 @@ from typing import Any
 import numpy as np
 
 from redfuser.codegen.c import CTarget, entry_name, print_c
-from redfuser.codegen.nodes import For, If, Kernel, MatMul, Stmt
+from redfuser.codegen.nodes import Buf, For, If, Kernel, MatMul, Stmt
 from redfuser.errors import NoCompiler, ShapeError
-from redfuser.runtime.arrays import Array, Port, data_pointer
+from redfuser.extract.choose import PRODUCT_WEIGHT, SERIAL_ELEMENTS
+from redfuser.ir.dtypes import numpy_dtype
+from redfuser.runtime.arrays import Array, Port, data_pointer, length
 from redfuser.runtime.build import build_library, load_library
 from redfuser.runtime.compiler import Compiler, find_compiler
 from redfuser.runtime.machine import thread_count, vector_unit
 from redfuser.runtime.pool import pool_runtime
-
-SERIAL_ELEMENTS = 50_000
-"""Below this many array elements, waking another thread costs more than it saves."""
-
-PRODUCT_WEIGHT = 16
-"""A kernel with matrix products does more work per element than one sweep."""
 
 
 def compile_kernel(
@@ -94,7 +92,7 @@ class CompiledKernel:
         self._inputs = [Port(b) for b in kernel.tensors]
         self._outputs = [Port(b) for b in kernel.outs]
         ports = [*self._inputs, *self._outputs]
-        self._data_type = ctypes.c_void_p * max(1, len(ports))
+        self._pack = struct.Struct(f"{len(ports)}P").pack
         self._stride_type = ctypes.c_int64 * max(1, sum(p.rank for p in ports))
         self._size_type = ctypes.c_int64 * max(1, len(kernel.sizes))
         self._weight = PRODUCT_WEIGHT if _has_product(kernel) else 1
@@ -133,12 +131,17 @@ class CompiledKernel:
                 f"got {len(arrays)} and {len(outs)}"
             )
         targets = [self._output(p, a, sizes) for p, a in zip(self._outputs, outs, strict=True)]
-        self._check_outputs_apart(targets)
+        check_apart([p.name for p in self._outputs], targets)
         inputs = [self._input(p, a, sizes, targets) for p, a in zip(self._inputs, arrays, strict=True)]
         self._call([*inputs, *targets], sizes, threads)
         for given, computed in zip(outs, targets, strict=True):
             if given is not computed:
                 given[...] = computed
+
+    def workspace(self, sizes: Mapping[str, int], threads: int | None = None) -> int:
+        """Bytes that a call with these lengths asks for beside its arrays: scratch of each thread, and what all
+        share."""
+        return workspace_bytes(self.kernel, sizes, self.threads if threads is None else threads)
 
     def _check_sizes(self, sizes: Mapping[str, int]) -> None:
         for axis, expected in self.kernel.static:
@@ -164,19 +167,6 @@ class CompiledKernel:
         port.check_unit(array)
         return array
 
-    def _check_outputs_apart(self, targets: Sequence[Array]) -> None:
-        """Two outputs in one memory have no meaning, nor has one whose elements share memory."""
-        for i, a in enumerate(targets):
-            name = self._outputs[i].name
-            if a.size and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
-                raise ShapeError(
-                    f"output {name!r} repeats its elements (a broadcast view); pass an array of its own"
-                )
-            for j in range(i):
-                if np.may_share_memory(a, targets[j]) and np.shares_memory(a, targets[j]):
-                    other = self._outputs[j].name
-                    raise ShapeError(f"outputs {other!r} and {name!r} share memory; pass separate arrays")
-
     def _call(self, arrays: Sequence[Array], sizes: Mapping[str, int], threads: int | None) -> None:
         Call(self, arrays, sizes, threads)([data_pointer(a) for a in arrays])
 
@@ -192,10 +182,26 @@ class CompiledKernel:
         return Call(self, io, sizes, None)
 
 
+def check_apart(names: Sequence[str], outs: Sequence[Array]) -> None:
+    """Two outputs in one memory have no meaning, nor has one whose elements share memory.
+
+    Raises
+    ------
+    ShapeError
+        naming the outputs.
+    """
+    for i, a in enumerate(outs):
+        if a.size and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
+            raise ShapeError(f"output {names[i]!r} repeats its elements (a broadcast view); pass an array of its own")
+        for j in range(i):
+            if np.may_share_memory(a, outs[j]) and np.shares_memory(a, outs[j]):
+                raise ShapeError(f"outputs {names[j]!r} and {names[i]!r} share memory; pass separate arrays")
+
+
 class Call:
     """A kernel with its sizes, strides and number of threads fixed; only the addresses of the arrays are open."""
 
-    __slots__ = ("_data_type", "_entry", "_kernel", "_runtime", "_sizes", "_strides", "_threads", "lengths")
+    __slots__ = ("_entry", "_kernel", "_pack", "_runtime", "_sizes", "_strides", "_threads", "lengths")
 
     def __init__(
         self, kernel: CompiledKernel, arrays: Sequence[Array], sizes: Mapping[str, int], threads: int | None
@@ -204,7 +210,7 @@ class Call:
         if threads is None:
             threads = kernel.threads if work * kernel._weight >= SERIAL_ELEMENTS else 1
         self._kernel = kernel
-        self._entry, self._runtime, self._data_type = kernel._entry, kernel._runtime, kernel._data_type
+        self._entry, self._runtime, self._pack = kernel._entry, kernel._runtime, kernel._pack
         self._sizes = kernel._size_type(*[sizes[a] for a in kernel.kernel.sizes])
         self._strides = kernel._stride_type(*[s // a.itemsize for a in arrays for s in a.strides])
         self._threads = threads
@@ -218,11 +224,20 @@ class Call:
         MemoryError
             when the workspace cannot be allocated; the outputs are untouched.
         """
-        if self._entry(self._data_type(*addresses), self._sizes, self._strides, self._threads, self._runtime):
+        if self._entry(self._pack(*addresses), self._sizes, self._strides, self._threads, self._runtime):
             raise MemoryError(
                 f"kernel {self._kernel.kernel.name} could not allocate its workspace for sizes {self.lengths}; "
                 "free memory or use fewer threads"
             )
+
+
+def workspace_bytes(kernel: Kernel, sizes: Mapping[str, int], threads: int) -> int:
+    """Bytes of workspace of a kernel, but for some cache lines of padding."""
+
+    def size(buffers: Sequence[Buf]) -> int:
+        return sum(math.prod(length(e, sizes) for e in b.shape) * numpy_dtype(b.dtype).itemsize for b in buffers)
+
+    return threads * max((size(p.local) for p in kernel.phases), default=0) + size(kernel.shared)
 
 
 def _has_product(kernel: Kernel) -> bool:

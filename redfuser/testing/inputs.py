@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from redfuser.ir import Tensor
-from redfuser.ir.dtypes import is_float, numpy_dtype
+from redfuser.ir.dtypes import finfo, is_float, numpy_dtype
 from redfuser.ir.term import base_axis
 
 Array = np.ndarray[Any, Any]
@@ -109,7 +109,8 @@ def draw_array(shape: tuple[int, ...], dtype: np.dtype[Any], kind: str, rng: np.
         return rng.integers(0 if dtype.kind == "u" else -3, 4, shape).astype(dtype)
     if not shape:
         return np.asarray(abs(rng.normal()), dtype)  # a scale or an epsilon
-    return FINITE[kind](rng, shape).astype(dtype)
+    largest = float(finfo(dtype).max)
+    return np.clip(FINITE[kind](rng, shape), -largest, largest).astype(dtype)
 
 
 def _spoil(array: Array, kind: str, rng: np.random.Generator) -> None:

@@ -46,7 +46,7 @@ def cascades(draw: st.DrawFn, stages: int = 4, dtypes: Sequence[str] = DTYPES) -
     Parameters
     ----------
     dtypes
-        floating dtypes, of which one is that of all inputs and outputs; "float16" and "bfloat16" may be among them.
+        floating dtypes, of which one is that of all inputs and outputs; those of `STORAGE_ONLY` may be among them.
     """
     return draw_cascade(_Drawn(draw), stages, "drawn", dtypes)
 

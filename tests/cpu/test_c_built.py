@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 from functools import cache
 
@@ -99,3 +100,37 @@ def test_the_same_bits_on_every_call_and_number_of_threads():
         results.append(outs)
     for other in results[1:]:
         assert all(np.array_equal(other[name], results[0][name]) for name in other)
+
+
+class _Runtime(ctypes.Structure):
+    """`struct runtime` of the generated C."""
+
+    _fields_ = (("run", ctypes.c_void_p), ("acquire", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)),
+                ("release", ctypes.CFUNCTYPE(None, ctypes.c_void_p)))
+
+
+@pytest.mark.parametrize("name", ["attention_causal", "decode", "rms_dot"])
+def test_the_workspace_is_what_the_kernel_asks_for(name):
+    cascade = fused("TILES", name, "float32")
+    sizes = tile_sizes(cascade, 300, 40)
+    kernel = kernel_for(cascade, sizes, Options(block=32, tile=12))
+    program = compiled(kernel, variants()[-1])
+    asked: list[int] = []
+    blocks = []
+
+    def acquire(n):
+        asked.append(n)
+        blocks.append(ctypes.create_string_buffer(n))
+        return ctypes.addressof(blocks[-1])
+
+    runtime = _Runtime(None, _Runtime._fields_[1][1](acquire), _Runtime._fields_[2][1](lambda _: None))
+    program._runtime = ctypes.addressof(runtime)
+    try:
+        arrays, outs = fused_examples.arrays_for(cascade, sizes), empty_outs(cascade, sizes)
+        program.run([arrays[b.name] for b in kernel.tensors], [outs[b.name] for b in kernel.outs], sizes)
+    finally:
+        compiled.cache_clear()
+    buffers = len(kernel.shared) + max(len(p.local) for p in kernel.phases)
+    known = program.workspace(sizes, threads=1)
+    assert known <= asked[0] <= known + 64 + buffers * 192
+    assert program.workspace(sizes, threads=2) > known

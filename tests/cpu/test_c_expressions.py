@@ -154,6 +154,42 @@ def test_exponentials_over_the_whole_range(variant, compute, function, base):
 
 @ALL_VARIANTS
 @COMPUTE
+@pytest.mark.parametrize(
+    ("function", "base"), [("exp", np.log(np.longdouble(2))), ("exp2", np.longdouble(1))]
+)
+def test_exponentials_of_what_is_never_positive(variant, compute, function, base):
+    """As accurate as the others; a rounding above 0 does no harm, nor does anything up to the overflow."""
+    low, high = (float(v * base) for v in EXP_LIMITS[compute])
+    dense = np.linspace(1.05 * low, 0, 120_001).astype(compute).reshape(1, -1)
+    excess = np.concatenate([np.geomspace(1e-9, 1, 2000), np.linspace(1, 0.9999 * high, 2000)])
+    for x in (dense, excess.astype(compute).reshape(1, -1)):
+        exact, got = getattr(np, function)(x.astype(np.longdouble)), unary(f"{function}_below", x, variant)
+        normal = exact >= 2 ** np.longdouble(EXP_LIMITS[compute][0])
+        assert ulps(got, exact, compute)[normal].max() <= (2.5 if compute == "float32" else 1.5)
+        tiny = np.longdouble(2) ** (EXP_LIMITS[compute][0] + 0.1)
+        assert ((got[~normal] == 0) | (np.abs(got[~normal] - exact[~normal]) < tiny)).all()
+        assert (got >= 0).all()
+    edges = np.array([[-np.inf, 0.0, -0.0, 1.05 * low, 1000 * low, -1e30]], compute)
+    np.testing.assert_array_equal(unary(f"{function}_below", edges, variant)[0], [0, 1, 1, 0, 0, 0])
+
+
+NANS = {
+    "float32": ("u4", [0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFFFFFFF, 0x7FC000FF, 0xFFC12345, 0x7FABCDEF]),
+    "float64": ("u8", [0x7FF8 << 48, 0xFFF8 << 48, (0x7FF0 << 48) + 1, 2**64 - 1, (0xFFF8 << 48) + 0x7FF]),
+}
+
+
+@ALL_VARIANTS
+@COMPUTE
+def test_every_nan_stays_one(variant, compute):
+    bits, patterns = NANS[compute]
+    x = np.array([patterns], bits).view(compute)
+    for function in ("exp", "exp2", "exp_below", "exp2_below"):
+        assert np.isnan(unary(function, x, variant)).all()
+
+
+@ALL_VARIANTS
+@COMPUTE
 def test_logarithm_over_the_whole_range(variant, compute):
     info = np.finfo(compute)
     wide = np.exp2(
@@ -188,6 +224,8 @@ ALL = [
     "int64",
     "float16",
     "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
     "float32",
     "float64",
 ]
@@ -223,7 +261,7 @@ def test_every_dtype_loads_converted(variant, compute):
     )
 
 
-STORED = ["float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "bool"]
+STORED = ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float32", "float64", "int8", "int32", "int64", "bool"]
 
 
 @VARIANTS
@@ -382,6 +420,8 @@ def test_operations_without_a_c_form_are_known():
         "sqrt",
         "exp",
         "exp2",
+        "exp_below",
+        "exp2_below",
         "expm1",
         "log",
         "log2",

@@ -22,6 +22,7 @@ from redfuser.codegen.c.shuffles import sum_tree
 from redfuser.codegen.nodes import At, Buf, For, MatMul, Put, Sweep
 from redfuser.errors import CheckError
 from redfuser.ir import Const, Size, Var, op
+from redfuser.ir.dtypes import numpy_dtype
 
 pytestmark = pytest.mark.usefixtures("session_cache")
 
@@ -70,15 +71,13 @@ def test_packed_panels_and_padded_tiles(variant, transposed, compute):
 
 
 @VARIANTS
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float16", "float64"])
 @pytest.mark.parametrize("form", ["panel", "dot"])
 def test_operands_of_other_dtypes_convert_on_load(variant, form, dtype):
-    import ml_dtypes
-
     kernel = product_in_place(form, 4, 2 if form == "dot" else 16, b_dtype=dtype)
     for m, n, k in ((5, 19, 21), (4, 16, 16)):
         a, b = operands(form, m, n, k)
-        b = (b * 10).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+        b = (b * 10).astype(numpy_dtype(dtype))
         agree(kernel, variant, [a, b], {"m": m, "n": n, "k": k}, rtol=1e-3, atol=1e-2)
 
 

@@ -22,9 +22,11 @@ from programs import (
     row_buffer,
     row_cell,
     task_kernel,
+    unwritten,
     variants,
 )
 
+from redfuser.codegen.c import CTarget, print_c
 from redfuser.codegen.nodes import At, Buf, LetScalar, Put, Red, Set, Sweep
 from redfuser.ir import Const, Size, Var, op
 
@@ -77,6 +79,27 @@ def test_nan_and_infinities_in_reductions(variant, compute):
                 assert got[0][1] == length
     x = np.full((1, 40), -np.inf, compute)
     assert agree(kernel, variant, [x], {"r": 1, "n": 40})[2][0] == -np.inf
+
+
+@ALL_VARIANTS
+@COMPUTE
+def test_loose_extremes(variant, compute):
+    """Of numbers the same; over a NaN, NaN or one of them."""
+    x = row_cell("x", compute)
+    reds = [Red(m, m, x, loose=True) for m in ("max", "min")]
+    outs = [Buf(f"y_{q.name}", (R,), "global", compute, 0) for q in reds]
+    sets = [Set(At(b, (r,)), Var(q.name)) for b, q in zip(outs, reds, strict=True)]
+    kernel = task_kernel("loose", compute, [x.buf], outs, [Sweep("n", Const(0), N, tuple(reds), (), 2), *sets])
+    rng = np.random.default_rng(0)
+    for length in (1, 5, 16, 33, 70):
+        values = rng.normal(size=(2, length)).astype(compute)
+        agree(kernel, variant, [values], {"r": 2, "n": length})
+        values[0, length // 2] = np.nan
+        given = [unwritten(b, {"r": 2, "n": length}) for b in outs]
+        compiled(kernel, variant).run([values], given, {"r": 2, "n": length})
+        for got, of_numbers in zip(given, (np.max, np.min), strict=True):
+            assert got[1] == of_numbers(values[1])
+            assert np.isnan(got[0]) or np.isinf(got[0]) or got[0] in values[0]
 
 
 @VARIANTS
@@ -197,6 +220,23 @@ def test_constant_extents_and_prefetch(variant):
             rtol=1e-4,
             atol=1e-5,
         )
+
+
+def test_sweeps_share_the_lines_they_fetch():
+    """Together they fetch every line of a trip once; a trip of one line is the first's."""
+    x = row_cell("x", "float32")
+    ahead = (At(x.buf, (op("add", r, Const(1)), n)),)
+    target = CTarget(32)
+
+    def fetched(turn, unroll):
+        sweep = Sweep("n", Const(0), N, (Red("s", "sum", x),), (), unroll, ahead, turn)
+        y = Buf("y", (R,), "global", "float32", 0)
+        kernel = task_kernel("shared", "float32", [x.buf], [y], [sweep, Set(At(y, (r,)), Var("s"))])
+        return re.findall(r"__builtin_prefetch\(\w+ \+ at(?: \+ (\d+))?, 0, 2\)", print_c(kernel, target))
+
+    assert fetched((0, 1), 4) == ["", "16"]
+    assert fetched((0, 2), 4) + fetched((1, 2), 4) == ["", "16"]
+    assert fetched((0, 2), 1) + fetched((1, 2), 1) == [""]
 
 
 @VARIANTS

@@ -189,3 +189,9 @@ def test_a_spread_about_the_mean_of_nothing_is_nan():
 
 def test_a_scaled_sum_of_nothing_is_0():
     assert check_fusion(EXAMPLES["rms_dot"], kinds=("empty",), targets=(), shrink=False)
+
+
+@pytest.mark.parametrize("program", [18748, 19278])
+def test_an_infinite_scale_reaches_what_reads_its_readers(program):
+    """A scale of infinity divided out of a sum leaves NaN in results that read that sum, not the scale."""
+    assert not [f for f in fuzz(1, seed=program).findings if f.kind == "unsound"]

@@ -115,8 +115,15 @@ def test_prefetch_goes_to_the_first_costly_sweep() -> None:
     body = (sweep(a=X * X), sweep(b=np.exp(X)), sweep(c=np.exp(X)))
     chosen = prefetch(body, "n", [X])
     assert [s.ahead for s in chosen if isinstance(s, Sweep)] == [(), (X,), ()]
-    cheap = prefetch((sweep(a=X * X), sweep(b=X)), "n", [X])
-    assert [bool(s.ahead) for s in cheap if isinstance(s, Sweep)] == [False, True]
+
+
+def test_cheap_sweeps_share_the_lines_and_spare_the_one_that_writes() -> None:
+    writer = Sweep("n", Const(0), N, (), (Put(OUT, X * 2.0),))
+    three = prefetch((sweep(a=X * X), sweep(b=X), sweep(c=X), writer), "n", [X])
+    assert [(bool(s.ahead), s.turn) for s in three if isinstance(s, Sweep)] == [
+        (False, (0, 1)), (True, (0, 2)), (True, (1, 2)), (False, (0, 1))]
+    alone = prefetch((writer,), "n", [X])
+    assert [(s.ahead, s.turn) for s in alone if isinstance(s, Sweep)] == [((X,), (0, 1))]
 
 
 def test_unroll_stops_at_short_constant_ranges() -> None:

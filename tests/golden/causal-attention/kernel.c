@@ -73,24 +73,6 @@ INLINE void transpose_square(const real *s, int64_t lds, real *d, int64_t ldd) {
   store(d + 6 * ldd, r6);
   store(d + 7 * ldd, r7);
 }
-INLINE int any_lane(ints a) {
-  ints b;
-  b = SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
-  a = a | b;
-  b = SHUFFLE(a, a, 2, 3, 0, 1, 6, 7, 4, 5);
-  a = a | b;
-  b = SHUFFLE(a, a, 1, 0, 3, 2, 5, 4, 7, 6);
-  a = a | b;
-  return a[0] != 0;
-}
-/* Where a or b is NaN, gathered over a loop by |= : one comparison serves two vectors. */
-typedef ints nan_lanes;
-#if defined(__AVX__)
-INLINE nan_lanes unordered(vec a, vec b) { return (ints)__builtin_ia32_cmpps256(a, b, 3); }
-#else
-INLINE nan_lanes unordered(vec a, vec b) { return (a != a) | (b != b); }
-#endif
-INLINE int any_nan(nan_lanes f) { return any_lane(f); }
 INLINE vec select(ints c, vec a, vec b) { return (vec)((c & (ints)a) | (~c & (ints)b)); }
 /* larger(a, b): a > b ? a : b, one instruction; b when either is NaN. */
 #if defined(__AVX__)
@@ -102,8 +84,6 @@ INLINE vec smaller(vec a, vec b) { return select(a < b, a, b); }
 #endif
 #define IOTA ((ints){0, 1, 2, 3, 4, 5, 6, 7})
 INLINE ints first_lanes(int n) { return IOTA < splat_int(n); }  /* mask of lanes 0..n-1 */
-#define INF __builtin_inff()
-#define NOT_A_NUMBER __builtin_nanf("")
 INLINE real max_lanes(vec a) {
   vec b;
   b = SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
@@ -116,34 +96,36 @@ INLINE real max_lanes(vec a) {
 }
 INLINE float max_float32(float a, float b) { return a > b || a != a ? a : b; } /* NaN if either is */
 typedef uint32_t uints __attribute__((vector_size(VECTOR_BYTES)));
-/* The last step of the exponentials: (1 + p) 2^n, where t = n + MAGIC came from the addition that rounded to n, and the
- * first step, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end; elsewhere
- * 2^(n-1) is built in the exponent field, 0 for the smallest n, and the result doubled: it overflows exactly where it
- * should. */
+/* The last step of the exponentials: p 2^n, where t = n + MAGIC + BIAS came from the addition that rounded to n, and the
+ * first, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end. Elsewhere p comes
+ * doubled (UNIT is its value at 0) and 2^(n-1) is built in the exponent field, 0 for the smallest n: their product
+ * overflows exactly where it should. */
 #define MAGIC 0x1.8p23f
+#define BIAS 126
+#define EXPONENT_AT 23
+#define UNIT 2
 #define clamp_low(low, x) larger(splat(low), x)
 INLINE vec scaled(vec p, vec t, vec x, real smallest) {
   (void)x, (void)smallest;
-  vec s = (vec)(((uints)t << 23) + (126u << 23));
-  vec y = p * s + s;
-  return y + y;
+  return p * (vec)((uints)t << EXPONENT_AT);
 }
 /* e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts whose first has trailing zeros, so n times
- * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. NaN passes the clamps
- * because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
-INLINE vec exponential(vec x) {
-  vec c = clamp_low(-87.5f, smaller(splat(88.8f), x));
-  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC), n = t - splat(MAGIC);
+ * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. `c` is x in bounds;
+ * NaN passes the clamps because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
+INLINE vec power_of_e(vec x, vec c) {
+  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC + BIAS), n = t - splat(MAGIC + BIAS);
   vec r = c - n * splat(0x1.63p-1f);
   r = r + n * splat(0x1.bd0106p-13f);
-  vec p = splat(0x1.0e4020p-7f);
-  p = p * r + splat(0x1.573e2ep-5f);
-  p = p * r + splat(0x1.555e66p-3f);
-  p = p * r + splat(0x1.fffdb6p-2f);
-  p = p * r + splat(0x1.ffffecp-1f);
-  p = p * r;
+  vec p = splat(UNIT * 0x1.0e4020p-7f);
+  p = p * r + splat(UNIT * 0x1.573e2ep-5f);
+  p = p * r + splat(UNIT * 0x1.555e66p-3f);
+  p = p * r + splat(UNIT * 0x1.fffdb6p-2f);
+  p = p * r + splat(UNIT * 0x1.ffffecp-1f);
+  p = p * r + splat(UNIT);
   return scaled(p, t, x, -86.99f);
 }
+/* The same where x is known to be never positive, or NaN. Right up to the overflow of e^x, beyond it any number. */
+INLINE vec exponential_below(vec x) { return power_of_e(x, clamp_low(-87.5f, x)); }
 /* Scratch has a vector of padding behind every buffer and one owner: a blend is cheaper than a masked store. */
 INLINE void blend_tail(real *p, vec x, int n) { store(p, select(first_lanes(n), x, load(p))); }
 INLINE real sum_lanes(vec a) {
@@ -158,6 +140,16 @@ INLINE real sum_lanes(vec a) {
 }
 #define SIGN_BIT INT32_MIN
 INLINE vec absolute(vec x) { return (vec)((ints)x & ~splat_int(SIGN_BIT)); }
+INLINE int any_lane(ints a) {
+  ints b;
+  b = SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
+  a = a | b;
+  b = SHUFFLE(a, a, 2, 3, 0, 1, 6, 7, 4, 5);
+  a = a | b;
+  b = SHUFFLE(a, a, 1, 0, 3, 2, 5, 4, 7, 6);
+  a = a | b;
+  return a[0] != 0;
+}
 
 typedef void task_function(void *context, int thread, int threads);
 struct runtime { /* the host's thread pool and workspace; all NULL or a NULL pointer: one thread, malloc */
@@ -437,43 +429,32 @@ static void phase2(void *context, int thread, int threads) {
           const float max0_old = max0[r];
           const double sum1_old = sum1_b[r];
           /* sweep n in b0 .. row_end unroll 4: */
-          /*   max0_block = max(tile[r, n - b0]) */
+          /*   max0_block = loose max(tile[r, n - b0]) */
           float max0_block;
           {
             const int64_t count = row_end - b0_v;
             const float *const ptr3 = tile + (r * 272) + (b0_v - b0_v);
             vec acc0 = splat(-__builtin_inff()), acc1 = splat(-__builtin_inff()), acc2 = splat(-__builtin_inff()), acc3 = splat(-__builtin_inff());
-            nan_lanes nans0 = {0};
             int64_t at = 0;
             for (; at + 32 <= count; at += 32) {
-              const vec val2 = load(ptr3 + at);
-              acc0 = larger(acc0, val2);
-              const vec val3 = load(ptr3 + at + 8);
-              acc1 = larger(acc1, val3);
-              const vec val4 = load(ptr3 + at + 16);
-              acc2 = larger(acc2, val4);
-              const vec val5 = load(ptr3 + at + 24);
-              acc3 = larger(acc3, val5);
-              nans0 |= unordered(val2, val3);
-              nans0 |= unordered(val4, val5);
+              acc0 = larger(acc0, load(ptr3 + at));
+              acc1 = larger(acc1, load(ptr3 + at + 8));
+              acc2 = larger(acc2, load(ptr3 + at + 16));
+              acc3 = larger(acc3, load(ptr3 + at + 24));
             }
             for (; at + 8 <= count; at += 8) {
-              const vec val6 = load(ptr3 + at);
-              acc0 = larger(acc0, val6);
-              nans0 |= unordered(val6, val6);
+              acc0 = larger(acc0, load(ptr3 + at));
             }
             if (at < count) {
               const int left = (int)(count - at);
-              const vec val7 = select(first_lanes(left), load(ptr3 + at), splat(-__builtin_inff()));
-              acc0 = larger(acc0, val7);
-              nans0 |= unordered(val7, val7);
+              acc0 = larger(acc0, select(first_lanes(left), load(ptr3 + at), splat(-__builtin_inff())));
             }
-            max0_block = any_nan(nans0) ? NOT_A_NUMBER : max_lanes(larger(larger(acc0, acc1), larger(acc2, acc3)));
+            max0_block = max_lanes(larger(larger(acc0, acc1), larger(acc2, acc3)));
           }
           max0[r] = max_float32(max0[r], max0_block);
           const float max0_shift = (max0[r] == -__builtin_inff()) ? 0.0f : max0[r];
           /* sweep n in b0 .. row_end unroll 4: */
-          /*   tile[r, n - b0] <- exp(tile[r, n - b0] - max0_shift) */
+          /*   tile[r, n - b0] <- exp_below(tile[r, n - b0] - max0_shift) */
           /*   sum1_block = sum(tile[r, n - b0]) */
           float sum1_block;
           {
@@ -482,35 +463,35 @@ static void phase2(void *context, int thread, int threads) {
             vec acc4 = splat(0.0f), acc5 = splat(0.0f), acc6 = splat(0.0f), acc7 = splat(0.0f);
             int64_t at = 0;
             for (; at + 32 <= count; at += 32) {
-              const vec val8 = load(ptr4 + at);
-              const vec val9 = exponential(val8 - splat(max0_shift));
-              store(ptr4 + at, val9);
-              acc4 += val9;
-              const vec val10 = load(ptr4 + at + 8);
-              const vec val11 = exponential(val10 - splat(max0_shift));
-              store(ptr4 + at + 8, val11);
-              acc5 += val11;
-              const vec val12 = load(ptr4 + at + 16);
-              const vec val13 = exponential(val12 - splat(max0_shift));
-              store(ptr4 + at + 16, val13);
-              acc6 += val13;
-              const vec val14 = load(ptr4 + at + 24);
-              const vec val15 = exponential(val14 - splat(max0_shift));
-              store(ptr4 + at + 24, val15);
-              acc7 += val15;
+              const vec val2 = load(ptr4 + at);
+              const vec val3 = exponential_below(val2 - splat(max0_shift));
+              store(ptr4 + at, val3);
+              acc4 += val3;
+              const vec val4 = load(ptr4 + at + 8);
+              const vec val5 = exponential_below(val4 - splat(max0_shift));
+              store(ptr4 + at + 8, val5);
+              acc5 += val5;
+              const vec val6 = load(ptr4 + at + 16);
+              const vec val7 = exponential_below(val6 - splat(max0_shift));
+              store(ptr4 + at + 16, val7);
+              acc6 += val7;
+              const vec val8 = load(ptr4 + at + 24);
+              const vec val9 = exponential_below(val8 - splat(max0_shift));
+              store(ptr4 + at + 24, val9);
+              acc7 += val9;
             }
             for (; at + 8 <= count; at += 8) {
-              const vec val16 = load(ptr4 + at);
-              const vec val17 = exponential(val16 - splat(max0_shift));
-              store(ptr4 + at, val17);
-              acc4 += val17;
+              const vec val10 = load(ptr4 + at);
+              const vec val11 = exponential_below(val10 - splat(max0_shift));
+              store(ptr4 + at, val11);
+              acc4 += val11;
             }
             if (at < count) {
               const int left = (int)(count - at);
-              const vec val18 = load(ptr4 + at);
-              const vec val19 = exponential(val18 - splat(max0_shift));
-              blend_tail(ptr4 + at, val19, left);
-              acc4 += select(first_lanes(left), val19, splat(0.0f));
+              const vec val12 = load(ptr4 + at);
+              const vec val13 = exponential_below(val12 - splat(max0_shift));
+              blend_tail(ptr4 + at, val13, left);
+              acc4 += select(first_lanes(left), val13, splat(0.0f));
             }
             sum1_block = sum_lanes(acc4 + acc5 + acc6 + acc7);
           }
@@ -525,9 +506,9 @@ static void phase2(void *context, int thread, int threads) {
               float *const ptr5 = sum2_b + r * 64;
               int64_t at = 0;
               for (; at + 8 <= 64; at += 8) {
-                const vec val20 = load(ptr5 + at);
-                const vec val21 = select(splat_int(-c_3) & (val20 == splat(0.0f)), val20, val20 * splat(factor));
-                store(ptr5 + at, val21);
+                const vec val14 = load(ptr5 + at);
+                const vec val15 = select(splat_int(-c_3) & (val14 == splat(0.0f)), val14, val14 * splat(factor));
+                store(ptr5 + at, val15);
               }
             }
           }
@@ -539,13 +520,13 @@ static void phase2(void *context, int thread, int threads) {
             float *const ptr6 = tile + (r * 272) + (row_end - b0_v);
             int64_t at = 0;
             for (; at + 8 <= count; at += 8) {
-              const vec val22 = splat(0.0f);
-              store(ptr6 + at, val22);
+              const vec val16 = splat(0.0f);
+              store(ptr6 + at, val16);
             }
             if (at < count) {
               const int left = (int)(count - at);
-              const vec val23 = splat(0.0f);
-              blend_tail(ptr6 + at, val23, left);
+              const vec val17 = splat(0.0f);
+              blend_tail(ptr6 + at, val17, left);
             }
           }
         }
@@ -586,8 +567,8 @@ static void phase2(void *context, int thread, int threads) {
             float *const ptr8 = sum2_b + r * 64;
             int64_t at = 0;
             for (; at + 8 <= 64; at += 8) {
-              const vec val24 = splat(0.0f);
-              store(ptr8 + at, val24);
+              const vec val18 = splat(0.0f);
+              store(ptr8 + at, val18);
             }
           }
           const int64_t row_start = lo;
@@ -617,8 +598,8 @@ static void phase2(void *context, int thread, int threads) {
               const float *const ptr12 = v + (h * v_stride_0) + (n_2 * v_stride_1);
               int64_t at = 0;
               for (; at + 8 <= 64; at += 8) {
-                const vec val25 = load(ptr11 + at) + (splat(weight) * load(ptr12 + at));
-                store(ptr11 + at, val25);
+                const vec val19 = load(ptr11 + at) + (splat(weight) * load(ptr12 + at));
+                store(ptr11 + at, val19);
               }
             }
           }
@@ -635,8 +616,8 @@ static void phase2(void *context, int thread, int threads) {
           float *const ptr14 = out + (h * out_stride_0) + ((first_row + r) * out_stride_1);
           int64_t at = 0;
           for (; at + 8 <= 64; at += 8) {
-            const vec val26 = (load(ptr13 + at) * splat(c_6)) * splat(c_7);
-            store(ptr14 + at, val26);
+            const vec val20 = (load(ptr13 + at) * splat(c_6)) * splat(c_7);
+            store(ptr14 + at, val20);
           }
         }
       }

@@ -31,26 +31,6 @@ INLINE int64_t floor_div(int64_t a, int64_t b) { /* rounds down; x // 0 = 0 as i
   if (b == -1) return -a; /* the least number over -1 has no quotient: it wraps around */
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
-INLINE int any_lane(ints a) {
-  ints b;
-  b = SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
-  a = a | b;
-  b = SHUFFLE(a, a, 2, 3, 0, 1, 6, 7, 4, 5);
-  a = a | b;
-  b = SHUFFLE(a, a, 1, 0, 3, 2, 5, 4, 7, 6);
-  a = a | b;
-  return a[0] != 0;
-}
-/* Where a or b is NaN, gathered over a loop by |= : one comparison serves two vectors. */
-typedef ints nan_lanes;
-#if defined(__AVX__)
-INLINE nan_lanes unordered(vec a, vec b) { return (ints)__builtin_ia32_cmpps256(a, b, 3); }
-#else
-INLINE nan_lanes unordered(vec a, vec b) { return (a != a) | (b != b); }
-#endif
-INLINE int any_nan(nan_lanes f) { return any_lane(f); }
-typedef real vec_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
-INLINE vec load(const real *p) { return *(const vec_memory *)p; }
 INLINE vec select(ints c, vec a, vec b) { return (vec)((c & (ints)a) | (~c & (ints)b)); }
 /* larger(a, b): a > b ? a : b, one instruction; b when either is NaN. */
 #if defined(__AVX__)
@@ -60,6 +40,8 @@ INLINE vec select(ints c, vec a, vec b) { return (vec)((c & (ints)a) | (~c & (in
 INLINE vec larger(vec a, vec b) { return select(a > b, a, b); }
 INLINE vec smaller(vec a, vec b) { return select(a < b, a, b); }
 #endif
+typedef real vec_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+INLINE vec load(const real *p) { return *(const vec_memory *)p; }
 #define IOTA ((ints){0, 1, 2, 3, 4, 5, 6, 7})
 INLINE ints first_lanes(int n) { return IOTA < splat_int(n); }  /* mask of lanes 0..n-1 */
 #if defined(__AVX__)
@@ -71,8 +53,6 @@ INLINE vec load_tail(const real *p, int n) {
   return r;
 }
 #endif
-#define INF __builtin_inff()
-#define NOT_A_NUMBER __builtin_nanf("")
 INLINE real max_lanes(vec a) {
   vec b;
   b = SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
@@ -84,34 +64,36 @@ INLINE real max_lanes(vec a) {
   return a[0];
 }
 typedef uint32_t uints __attribute__((vector_size(VECTOR_BYTES)));
-/* The last step of the exponentials: (1 + p) 2^n, where t = n + MAGIC came from the addition that rounded to n, and the
- * first step, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end; elsewhere
- * 2^(n-1) is built in the exponent field, 0 for the smallest n, and the result doubled: it overflows exactly where it
- * should. */
+/* The last step of the exponentials: p 2^n, where t = n + MAGIC + BIAS came from the addition that rounded to n, and the
+ * first, the lower clamp. AVX-512 scales by an instruction and drops what is too small at the end. Elsewhere p comes
+ * doubled (UNIT is its value at 0) and 2^(n-1) is built in the exponent field, 0 for the smallest n: their product
+ * overflows exactly where it should. */
 #define MAGIC 0x1.8p23f
+#define BIAS 126
+#define EXPONENT_AT 23
+#define UNIT 2
 #define clamp_low(low, x) larger(splat(low), x)
 INLINE vec scaled(vec p, vec t, vec x, real smallest) {
   (void)x, (void)smallest;
-  vec s = (vec)(((uints)t << 23) + (126u << 23));
-  vec y = p * s + s;
-  return y + y;
+  return p * (vec)((uints)t << EXPONENT_AT);
 }
 /* e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2; ln 2 in two parts whose first has trailing zeros, so n times
- * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. NaN passes the clamps
- * because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
-INLINE vec exponential(vec x) {
-  vec c = clamp_low(-87.5f, smaller(splat(88.8f), x));
-  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC), n = t - splat(MAGIC);
+ * it is exact without FMA. Results under 2^-125.5 (2^-1021.5) are 0: no subnormal slows the loop. `c` is x in bounds;
+ * NaN passes the clamps because they return their second operand for it. Error <= 2.5 ulp (float), 1.5 ulp (double). */
+INLINE vec power_of_e(vec x, vec c) {
+  vec t = c * splat(0x1.715476p+0f) + splat(MAGIC + BIAS), n = t - splat(MAGIC + BIAS);
   vec r = c - n * splat(0x1.63p-1f);
   r = r + n * splat(0x1.bd0106p-13f);
-  vec p = splat(0x1.0e4020p-7f);
-  p = p * r + splat(0x1.573e2ep-5f);
-  p = p * r + splat(0x1.555e66p-3f);
-  p = p * r + splat(0x1.fffdb6p-2f);
-  p = p * r + splat(0x1.ffffecp-1f);
-  p = p * r;
+  vec p = splat(UNIT * 0x1.0e4020p-7f);
+  p = p * r + splat(UNIT * 0x1.573e2ep-5f);
+  p = p * r + splat(UNIT * 0x1.555e66p-3f);
+  p = p * r + splat(UNIT * 0x1.fffdb6p-2f);
+  p = p * r + splat(UNIT * 0x1.ffffecp-1f);
+  p = p * r + splat(UNIT);
   return scaled(p, t, x, -86.99f);
 }
+/* The same where x is known to be never positive, or NaN. Right up to the overflow of e^x, beyond it any number. */
+INLINE vec exponential_below(vec x) { return power_of_e(x, clamp_low(-87.5f, x)); }
 INLINE void store(real *p, vec x) { *(vec_memory *)p = x; }
 #if defined(__AVX__)
 INLINE void store_tail(real *p, vec x, int n) { __builtin_ia32_maskstoreps256((vec *)p, first_lanes(n), x); }
@@ -170,42 +152,31 @@ static void phase0(void *context, int thread, int threads) {
     for (int64_t row_v = begin; row_v < end; row_v++) {
       const int64_t i = row_v;
       /* sweep n in 0 .. |n| unroll 4: */
-      /*   max0_block = max(x[i, n]) */
+      /*   max0_block = loose max(x[i, n]) */
       float max0_block;
       {
         const int64_t count = n_size;
         const float *const ptr0 = x_b + i * x_stride_0;
         vec acc0 = splat(-__builtin_inff()), acc1 = splat(-__builtin_inff()), acc2 = splat(-__builtin_inff()), acc3 = splat(-__builtin_inff());
-        nan_lanes nans0 = {0};
         int64_t at = 0;
         for (; at + 32 <= count; at += 32) {
-          const vec val0 = load(ptr0 + at);
-          acc0 = larger(acc0, val0);
-          const vec val1 = load(ptr0 + at + 8);
-          acc1 = larger(acc1, val1);
-          const vec val2 = load(ptr0 + at + 16);
-          acc2 = larger(acc2, val2);
-          const vec val3 = load(ptr0 + at + 24);
-          acc3 = larger(acc3, val3);
-          nans0 |= unordered(val0, val1);
-          nans0 |= unordered(val2, val3);
+          acc0 = larger(acc0, load(ptr0 + at));
+          acc1 = larger(acc1, load(ptr0 + at + 8));
+          acc2 = larger(acc2, load(ptr0 + at + 16));
+          acc3 = larger(acc3, load(ptr0 + at + 24));
         }
         for (; at + 8 <= count; at += 8) {
-          const vec val4 = load(ptr0 + at);
-          acc0 = larger(acc0, val4);
-          nans0 |= unordered(val4, val4);
+          acc0 = larger(acc0, load(ptr0 + at));
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val5 = select(first_lanes(left), load_tail(ptr0 + at, left), splat(-__builtin_inff()));
-          acc0 = larger(acc0, val5);
-          nans0 |= unordered(val5, val5);
+          acc0 = larger(acc0, select(first_lanes(left), load_tail(ptr0 + at, left), splat(-__builtin_inff())));
         }
-        max0_block = any_nan(nans0) ? NOT_A_NUMBER : max_lanes(larger(larger(acc0, acc1), larger(acc2, acc3)));
+        max0_block = max_lanes(larger(larger(acc0, acc1), larger(acc2, acc3)));
       }
       const float max0_shift = (max0_block == -__builtin_inff()) ? 0.0f : max0_block;
       /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n]: */
-      /*   out[i, n] <- exp(x[i, n] - max0_shift) */
+      /*   out[i, n] <- exp_below(x[i, n] - max0_shift) */
       /*   sum0_block = sum(out[i, n]) */
       float sum0_block;
       {
@@ -218,29 +189,29 @@ static void phase0(void *context, int thread, int threads) {
         for (; at + 32 <= count; at += 32) {
           __builtin_prefetch(far0 + at, 0, 2);
           __builtin_prefetch(far0 + at + 16, 0, 2);
-          const vec val6 = exponential(load(ptr1 + at) - splat(max0_shift));
-          store(ptr2 + at, val6);
-          acc4 += val6;
-          const vec val7 = exponential(load(ptr1 + at + 8) - splat(max0_shift));
-          store(ptr2 + at + 8, val7);
-          acc5 += val7;
-          const vec val8 = exponential(load(ptr1 + at + 16) - splat(max0_shift));
-          store(ptr2 + at + 16, val8);
-          acc6 += val8;
-          const vec val9 = exponential(load(ptr1 + at + 24) - splat(max0_shift));
-          store(ptr2 + at + 24, val9);
-          acc7 += val9;
+          const vec val0 = exponential_below(load(ptr1 + at) - splat(max0_shift));
+          store(ptr2 + at, val0);
+          acc4 += val0;
+          const vec val1 = exponential_below(load(ptr1 + at + 8) - splat(max0_shift));
+          store(ptr2 + at + 8, val1);
+          acc5 += val1;
+          const vec val2 = exponential_below(load(ptr1 + at + 16) - splat(max0_shift));
+          store(ptr2 + at + 16, val2);
+          acc6 += val2;
+          const vec val3 = exponential_below(load(ptr1 + at + 24) - splat(max0_shift));
+          store(ptr2 + at + 24, val3);
+          acc7 += val3;
         }
         for (; at + 8 <= count; at += 8) {
-          const vec val10 = exponential(load(ptr1 + at) - splat(max0_shift));
-          store(ptr2 + at, val10);
-          acc4 += val10;
+          const vec val4 = exponential_below(load(ptr1 + at) - splat(max0_shift));
+          store(ptr2 + at, val4);
+          acc4 += val4;
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val11 = exponential(load_tail(ptr1 + at, left) - splat(max0_shift));
-          store_tail(ptr2 + at, val11, left);
-          acc4 += select(first_lanes(left), val11, splat(0.0f));
+          const vec val5 = exponential_below(load_tail(ptr1 + at, left) - splat(max0_shift));
+          store_tail(ptr2 + at, val5, left);
+          acc4 += select(first_lanes(left), val5, splat(0.0f));
         }
         sum0_block = sum_lanes(acc4 + acc5 + acc6 + acc7);
       }
@@ -253,31 +224,31 @@ static void phase0(void *context, int thread, int threads) {
         float *const ptr3 = out + i * out_stride_0;
         int64_t at = 0;
         for (; at + 8 <= count; at += 8) {
-          const vec val12 = (load(ptr3 + at) * splat(c)) * splat(c_2);
-          store(ptr3 + at, val12);
+          const vec val6 = (load(ptr3 + at) * splat(c)) * splat(c_2);
+          store(ptr3 + at, val6);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val13 = (load_tail(ptr3 + at, left) * splat(c)) * splat(c_2);
-          store_tail(ptr3 + at, val13, left);
+          const vec val7 = (load_tail(ptr3 + at, left) * splat(c)) * splat(c_2);
+          store_tail(ptr3 + at, val7, left);
         }
       }
       if (max0_block == -__builtin_inff()) {
         /* sweep n in 0 .. |n| unroll 1: */
-        /*   out[i, n] <- exp(x[i, n] - max0_block) * c * c_2 */
+        /*   out[i, n] <- exp_below(x[i, n] - max0_block) * c * c_2 */
         {
           const int64_t count = n_size;
           const float *const ptr4 = x_b + i * x_stride_0;
           float *const ptr5 = out + i * out_stride_0;
           int64_t at = 0;
           for (; at + 8 <= count; at += 8) {
-            const vec val14 = (exponential(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store(ptr5 + at, val14);
+            const vec val8 = (exponential_below(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
+            store(ptr5 + at, val8);
           }
           if (at < count) {
             const int left = (int)(count - at);
-            const vec val15 = (exponential(load_tail(ptr4 + at, left) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store_tail(ptr5 + at, val15, left);
+            const vec val9 = (exponential_below(load_tail(ptr4 + at, left) - splat(max0_block)) * splat(c)) * splat(c_2);
+            store_tail(ptr5 + at, val9, left);
           }
         }
       }
@@ -310,43 +281,32 @@ static void phase1(void *context, int thread, int threads) {
         const float max0_old = max0;
         const double sum0_old = sum0_b;
         /* sweep n in b0 .. b1 unroll 4: */
-        /*   max0_block = max(x[i, n]) */
+        /*   max0_block = loose max(x[i, n]) */
         float max0_block;
         {
           const int64_t count = b1_v - b0_v;
           const float *const ptr6 = x_b + (i * x_stride_0) + b0_v;
           vec acc8 = splat(-__builtin_inff()), acc9 = splat(-__builtin_inff()), acc10 = splat(-__builtin_inff()), acc11 = splat(-__builtin_inff());
-          nan_lanes nans1 = {0};
           int64_t at = 0;
           for (; at + 32 <= count; at += 32) {
-            const vec val16 = load(ptr6 + at);
-            acc8 = larger(acc8, val16);
-            const vec val17 = load(ptr6 + at + 8);
-            acc9 = larger(acc9, val17);
-            const vec val18 = load(ptr6 + at + 16);
-            acc10 = larger(acc10, val18);
-            const vec val19 = load(ptr6 + at + 24);
-            acc11 = larger(acc11, val19);
-            nans1 |= unordered(val16, val17);
-            nans1 |= unordered(val18, val19);
+            acc8 = larger(acc8, load(ptr6 + at));
+            acc9 = larger(acc9, load(ptr6 + at + 8));
+            acc10 = larger(acc10, load(ptr6 + at + 16));
+            acc11 = larger(acc11, load(ptr6 + at + 24));
           }
           for (; at + 8 <= count; at += 8) {
-            const vec val20 = load(ptr6 + at);
-            acc8 = larger(acc8, val20);
-            nans1 |= unordered(val20, val20);
+            acc8 = larger(acc8, load(ptr6 + at));
           }
           if (at < count) {
             const int left = (int)(count - at);
-            const vec val21 = select(first_lanes(left), load_tail(ptr6 + at, left), splat(-__builtin_inff()));
-            acc8 = larger(acc8, val21);
-            nans1 |= unordered(val21, val21);
+            acc8 = larger(acc8, select(first_lanes(left), load_tail(ptr6 + at, left), splat(-__builtin_inff())));
           }
-          max0_block = any_nan(nans1) ? NOT_A_NUMBER : max_lanes(larger(larger(acc8, acc9), larger(acc10, acc11)));
+          max0_block = max_lanes(larger(larger(acc8, acc9), larger(acc10, acc11)));
         }
         max0 = max_float32(max0, max0_block);
         const float max0_shift = (max0 == -__builtin_inff()) ? 0.0f : max0;
         /* sweep n in b0 .. b1 unroll 4 ahead x[i, n + 2048]: */
-        /*   sum0_block = sum(exp(x[i, n] - max0_shift)) */
+        /*   sum0_block = sum(exp_below(x[i, n] - max0_shift)) */
         float sum0_block;
         {
           const int64_t count = b1_v - b0_v;
@@ -357,17 +317,17 @@ static void phase1(void *context, int thread, int threads) {
           for (; at + 32 <= count; at += 32) {
             __builtin_prefetch(far1 + at, 0, 2);
             __builtin_prefetch(far1 + at + 16, 0, 2);
-            acc12 += exponential(load(ptr7 + at) - splat(max0_shift));
-            acc13 += exponential(load(ptr7 + at + 8) - splat(max0_shift));
-            acc14 += exponential(load(ptr7 + at + 16) - splat(max0_shift));
-            acc15 += exponential(load(ptr7 + at + 24) - splat(max0_shift));
+            acc12 += exponential_below(load(ptr7 + at) - splat(max0_shift));
+            acc13 += exponential_below(load(ptr7 + at + 8) - splat(max0_shift));
+            acc14 += exponential_below(load(ptr7 + at + 16) - splat(max0_shift));
+            acc15 += exponential_below(load(ptr7 + at + 24) - splat(max0_shift));
           }
           for (; at + 8 <= count; at += 8) {
-            acc12 += exponential(load(ptr7 + at) - splat(max0_shift));
+            acc12 += exponential_below(load(ptr7 + at) - splat(max0_shift));
           }
           if (at < count) {
             const int left = (int)(count - at);
-            acc12 += select(first_lanes(left), exponential(load_tail(ptr7 + at, left) - splat(max0_shift)), splat(0.0f));
+            acc12 += select(first_lanes(left), exponential_below(load_tail(ptr7 + at, left) - splat(max0_shift)), splat(0.0f));
           }
           sum0_block = sum_lanes(acc12 + acc13 + acc14 + acc15);
         }
@@ -383,20 +343,20 @@ static void phase1(void *context, int thread, int threads) {
       const float c_3 = (__builtin_fabs(c_2) < 5.421010862427522e-20) ? 1.8446744e+19f : ((__builtin_fabs(c_2) > 1.8446744073709552e+19) ? 5.421011e-20f : 1.0f);
       const float c_4 = (float)(1.0 / (c_2 * (double)c_3));
       /* sweep n in 0 .. |n| unroll 1: */
-      /*   out[i, n] <- exp(x[i, n] - c) * c_3 * c_4 */
+      /*   out[i, n] <- exp_below(x[i, n] - c) * c_3 * c_4 */
       {
         const int64_t count = n_size;
         const float *const ptr8 = x_b + i * x_stride_0;
         float *const ptr9 = out + i * out_stride_0;
         int64_t at = 0;
         for (; at + 8 <= count; at += 8) {
-          const vec val22 = (exponential(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
-          store(ptr9 + at, val22);
+          const vec val10 = (exponential_below(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
+          store(ptr9 + at, val10);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val23 = (exponential(load_tail(ptr8 + at, left) - splat(c)) * splat(c_3)) * splat(c_4);
-          store_tail(ptr9 + at, val23, left);
+          const vec val11 = (exponential_below(load_tail(ptr8 + at, left) - splat(c)) * splat(c_3)) * splat(c_4);
+          store_tail(ptr9 + at, val11, left);
         }
       }
     }
