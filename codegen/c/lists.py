@@ -178,10 +178,12 @@ class InsertPrinter:
                 out.line(f"if ({self.count} >= {length}) {self.last} = {late};")
             else:
                 self._append_certain(bits, group, start, position)
-            with out.block(f"if ({self.count} >= MANY_NEW)"):
-                out.line(f"{self.held} = {self._enter()};")
-                out.line(f"{self.count} = 0;")
-                out.line(f"if ({self.held} == {length}) {self.last} = splat({self.keys}[{length - 1}]);")
+            last_few = left is not None or len(keys) < self.copies <= WORD // self.ctx.lanes
+            if not last_few:  # there is room for those
+                with out.block(f"if ({self.count} >= MANY_NEW)"):
+                    out.line(f"{self.held} = {self._enter()};")
+                    out.line(f"{self.count} = 0;")
+                    out.line(f"if ({self.held} == {length}) {self.last} = splat({self.keys}[{length - 1}]);")
 
     def _word(self, keys: Sequence[str], order: str, limit: str, some: str = "") -> str:
         """One bit for each element whose key is not `order` than a limit."""
@@ -189,13 +191,13 @@ class InsertPrinter:
         return " | ".join(f"{b} << {i * self.ctx.lanes}" if i else b for i, b in enumerate(bits))
 
     def _thin_out(self, keys: Sequence[str], bits: str) -> None:
-        """Of more elements than places, those that reach a bound of their own; of equal ones, as many as places."""
+        """Of too many elements for the list those that reach a bound of their own; of equal ones, as many as places."""
         out, length = self.ctx.out, self.node.length
         if len(keys) * self.ctx.lanes <= length or self._parts() > len(keys):
             return
         above = self.ctx.names.fresh("above")
         numbers = [f"{self.better}({key}, splat({self.worst}))" for key in keys]
-        with out.block(f"if (__builtin_popcountll({bits}) > {length})"):
+        with out.block(f"if (__builtin_popcountll({bits}) >= {length})"):
             out.line(f"{self.bound} = {self.better}({self.bound}, splat({self._bound(numbers, 1)}));")
             out.let("uint64_t", above, self._word(keys, self.beaten, self.bound))
             reached = self._word(keys, self.reached, self.bound)

@@ -255,7 +255,8 @@ INLINE uint64_t first_bits(uint64_t bits, int most) { /* the lowest of them */
 /*section append */
 /* Appends the elements of a group whose bits are set, in order. The first two steps are taken even where there are fewer
  * elements: how many there are cannot be predicted, and a wrong guess costs more. */
-INLINE int append(uint64_t bits, const real *group, int size, int64_t first, real *keys, int64_t *indices, int count) {
+static __attribute__((noinline, unused)) int append(uint64_t bits, const real *group, int size, int64_t first, real *keys,
+                                                    int64_t *indices, int count) {
   const uint64_t stop = 1ull << (size - 1);
   int slot = __builtin_ctzll(bits | stop);
   keys[count] = group[slot], indices[count] = first + slot;
@@ -277,26 +278,31 @@ INLINE ints ordered(vec x) { /* integers in the order of the keys: NaN above all
 }
 /*section enter_list */
 /* Puts `count` new elements into a list of which `held` places are filled, returns how many are then. The place of a new
- * element among its like is the number of those before it: the better ones and the equal ones that came first. The merge
- * runs from the back, over what is in the list. */
+ * element among its like is the number of those before it: the better ones and the equal ones that came first, of which
+ * those in earlier vectors are at least, those in later vectors more than a lane. The merge runs from the back, over what
+ * is in the list. */
 static __attribute__((noinline, unused)) int enter_list(real *keys, int64_t *indices, int length, int held,
                                                         const real *new_keys, const int64_t *new_indices, int count,
                                                         real sign) {
   lane_int order[MOST_NEW], place[MOST_NEW];
   real sorted[MOST_NEW];
   int64_t from[MOST_NEW];
-  int whole = 0;
-  for (; whole < count; whole += LANES)
-    store_numbers(order + whole, select_int(first_lanes(count - whole), ordered(load(new_keys + whole) * splat(sign)),
-                                            splat_int(SIGN_BIT)));
-  for (int v = 0; v < whole; v += LANES) {
-    const ints own = load_numbers(order + v);
-    ints before = {0};
-    for (int c = 0; c < whole; c++) before -= splat_int(order[c]) > own + (splat_int(c - v) < IOTA);
+  const int many = count > 1 ? count : 0; /* one alone is the first */
+  place[0] = 0;
+  for (int v = 0; v < many; v += LANES)
+    store_numbers(order + v, select_int(first_lanes(many - v), ordered(load(new_keys + v) * splat(sign)),
+                                        splat_int(SIGN_BIT)));
+  for (int v = 0; v < many; v += LANES) {
+    const ints own = load_numbers(order + v), below = own - splat_int(1);
+    ints before = {0}, later = IOTA;
+    int c = 0;
+    for (; c < v; c++) before -= splat_int(order[c]) > below;
+    for (; c < v + LANES && c < many; c++, later -= 1) before -= splat_int(order[c]) > own + (later > 0);
+    for (; c < many; c++) before -= splat_int(order[c]) > own;
     store_numbers(place + v, before);
   }
   for (int i = 0; i < count; i++) sorted[place[i]] = new_keys[i], from[place[i]] = new_indices[i];
-  int i = held - 1, j = count - 1;
+  int i = held - 1, j = (count < length ? count : length) - 1;
   for (int z = i + j + 1; j >= 0; z--) {
     const int old = i >= 0 && (sorted[j] * sign > keys[i] * sign || (sorted[j] != sorted[j] && keys[i] == keys[i]));
     if (z < length) keys[z] = old ? keys[i] : sorted[j], indices[z] = old ? indices[i] : from[j];
