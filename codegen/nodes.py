@@ -178,7 +178,7 @@ class Sweep(Stmt):
 
     A later expression that reads a cell stored by an earlier put of the same sweep sees the stored value. Expressions
     may use `var` as an integer. `ahead`: cells to prefetch, each stepping with `var`; where sweeps share that work,
-    `turn` (k, m) takes every m-th cache line from the k-th on. An empty range leaves each
+    `turn` (k, m) takes the k-th of m equal parts of them. An empty range leaves each
     reduction and fold at its identity, and every list as it is.
     """
 

@@ -69,7 +69,7 @@ def _lines(s: Stmt) -> list[str]:
 
 def _sweep_lines(s: Sweep) -> list[str]:
     ahead = f" ahead {', '.join(map(show_expr, s.ahead))}" if s.ahead else ""
-    ahead += f" line {s.turn[0]} of {s.turn[1]}" if s.turn[1] > 1 else ""
+    ahead += f" part {s.turn[0]} of {s.turn[1]}" if s.turn[1] > 1 else ""
     lines = [f"sweep {s.var} in {show_expr(s.lo)} .. {show_expr(s.hi)} unroll {s.unroll}{ahead}:"]
     lines += [f"  {show_expr(p.cell)} <-{'nt' if p.stream else ''} {show_expr(p.expr)}" for p in s.puts]
     lines += [f"  {r.name} = {'loose ' * r.loose}{r.monoid}({show_expr(r.expr)})" for r in s.reds]

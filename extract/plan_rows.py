@@ -11,7 +11,7 @@ from redfuser.extract.decisions import ColumnDecisions, RowDecisions, Setting
 from redfuser.extract.device import CPU_SLOTS
 from redfuser.extract.flatten import awaited_places
 from redfuser.extract.work import row_costs
-from redfuser.ir import find_parts
+from redfuser.ir import COSTLY, Expr, Op, find_parts, free_axes, walk
 from redfuser.ir.dtypes import numpy_dtype
 
 Notes = tuple[str, ...]
@@ -22,7 +22,8 @@ def row_decisions(s: Setting) -> tuple[RowDecisions, Notes]:
     wide_outs = [o for o in s.flat.outs if s.stream in o.axes]
     rows = math.prod(s.hints[a] for o in s.flat.outs[:1] for a in o.axes if a != s.stream)
     length = s.hints.get(s.stream, 1)
-    limit = choose.whole_row_limit(s.profile, s.itemsize, s.streams + len(wide_outs))
+    costly = any(_is_costly(o.expr, s.stream) for o in wide_outs)
+    limit = choose.whole_row_limit(s.profile, s.itemsize, s.streams + len(wide_outs), costly)
     corrected = bool(s.flat.corrections)
     block = s.options.block or choose.block_length(s.profile, s.itemsize, s.streams, corrected)
     depth = awaited_places(s.flat)
@@ -61,6 +62,11 @@ def _compared(cost: choose.RowCost, rows: int, length: int, threads: int) -> str
 def _is_list(a: Accumulator) -> bool:
     m = find_parts(a.monoid)
     return m is not None and m.rank is not None
+
+
+def _is_costly(e: Expr, stream: str) -> bool:
+    """Does an output along the stream compute exponentials or logarithms of its elements?"""
+    return any(isinstance(x, Op) and x.fn in COSTLY and stream in free_axes(x) for x in walk(e))
 
 
 def _total_bytes(s: Setting) -> int:

@@ -247,26 +247,31 @@ class SweepPrinter:
             out.line("at = head;")
 
     def _prefetches(self) -> list[tuple[str, int]]:
-        """(pointer, element size) of the cells to fetch ahead."""
+        """(pointer to this sweep's share, element size) of the cells to fetch ahead."""
         result = []
+        part, parts = self.sweep.turn
+        count = "count" if self.count is None else str(self.count)
         for cell in self.sweep.ahead:
             if self.ctx.addresses.step(cell, self.sweep.var) == Const(1):
                 name, kind = self.ctx.names.fresh("far"), storage(cell.buf.dtype)
-                self.ctx.out.let(
-                    f"const {kind} *", name, self.scalars.pointer(cell, self.sweep.var, self._start_value())
-                )
+                start = self.scalars.pointer(cell, self.sweep.var, self._start_value())
+                skipped = f" + {count} / {parts}{f' * {part}' if part > 1 else ''}" if part else ""
+                self.ctx.out.let(f"const {kind} *", name, start + skipped)
                 result.append((name, ITEMSIZE[kind]))
         return result
 
     def _prefetch(self, far: list[tuple[str, int]], elements: int) -> None:
-        """This sweep's share of the lines of one trip; a trip of fewer lines than there are shares is all the first's.
-        """
-        first, every = self.sweep.turn
+        """This sweep's share of the lines of one trip; the first takes all of a trip with fewer lines than shares."""
+        part, parts = self.sweep.turn
         for name, size in far:
             per_line = CACHE_LINE // size
             lines = list(range(0, elements, per_line))
-            for k in lines[first::every] if len(lines) >= every else lines * (first == 0):
-                self.ctx.out.line(f"__builtin_prefetch({name} + at{f' + {k}' if k else ''}, 0, 2);")
+            if len(lines) < parts:
+                step, lines = "at", lines * (part == 0)
+            else:
+                step, lines = f"at / {parts}" if parts > 1 else "at", lines[:len(lines) // parts]
+            for k in lines:
+                self.ctx.out.line(f"__builtin_prefetch({name} + {step}{f' + {k}' if k else ''}, 0, 2);")
 
     def _body(self, copies: int, left: str | None, streamed: At | None) -> None:
         """`copies` vectors: all stores, then all reductions, of each in turn."""

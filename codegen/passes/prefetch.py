@@ -1,8 +1,9 @@
 """Prefetch what the next row or block will read, while sweeps compute.
 
 The first sweep with a transcendental operation computes long enough to hide all of it. Cheap sweeps are as fast as
-memory: two of them share it, cache line by cache line, so that memory never idles, and those that write leave it to
-the others (one sweep alone: 1.05 to 1.1x on variance and layernorm of rows beyond the last cache).
+memory: two of them share it, each a half of the row, so that memory never idles, and those that write leave it to the
+others (variance of rows beyond the last cache: one sweep alone 1.1x, every second line for each 1.08x). A cheap sweep
+alone reads one line after the other, and the machine fetches ahead as well (with ours: 1.02 to 1.06x, cosine of rows).
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from redfuser.codegen.nodes import At, Stmt, Sweep
-from redfuser.codegen.passes.bodies import Body, lane_expressions
-from redfuser.ir import COSTLY, Expr, Op, children
+from redfuser.codegen.passes.bodies import Body, is_costly
 
 SHARES = 2
-"""Sweeps that share the lines: a trip of a sweep covers two."""
+"""Sweeps that share the lines: a trip of a sweep covers at least two."""
 
 
 def prefetch(body: Body, lane: str, cells: Iterable[At]) -> Body:
@@ -24,7 +24,9 @@ def prefetch(body: Body, lane: str, cells: Iterable[At]) -> Body:
     sweeps = [i for i, s in enumerate(body) if isinstance(s, Sweep) and s.var == lane]
     if not ahead or not sweeps:
         return body
-    costly = [i for i in sweeps if _is_costly(body[i])]
+    costly = [i for i in sweeps if is_costly(body[i])]
+    if len(sweeps) == 1 and not costly:
+        return body
     reading = [i for i in sweeps if not _writes(body[i])] or sweeps
     chosen = costly[:1] or reading[-SHARES:]
     turns = {i: (k, len(chosen)) for k, i in enumerate(chosen)}
@@ -34,11 +36,3 @@ def prefetch(body: Body, lane: str, cells: Iterable[At]) -> Body:
 
 def _writes(s: Stmt) -> bool:
     return isinstance(s, Sweep) and bool(s.puts)
-
-
-def _is_costly(s: Stmt) -> bool:
-    return isinstance(s, Sweep) and any(_holds_costly(e) for e in lane_expressions(s))
-
-
-def _holds_costly(e: Expr) -> bool:
-    return (isinstance(e, Op) and e.fn in COSTLY) or any(_holds_costly(c) for c in children(e))

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from redfuser.codegen.c import CTarget, entry_name, print_c
-from redfuser.codegen.nodes import Buf, For, If, Kernel, MatMul, Stmt
+from redfuser.codegen.nodes import Buf, Kernel, MatMul
+from redfuser.codegen.passes.bodies import nested
 from redfuser.errors import NoCompiler, ShapeError
 from redfuser.extract.choose import PRODUCT_WEIGHT, SERIAL_ELEMENTS
 from redfuser.ir.dtypes import numpy_dtype
@@ -51,7 +52,8 @@ def compile_kernel(
     native = target is None
     target = target or CTarget(vector_unit(compiler)[0])
     source = print_c(kernel, target)
-    path = build_library(source, compiler, flags, native=native)
+    quick = () if _has_product(kernel) else compiler.quick_flags()
+    path = build_library(source, compiler, (*quick, *flags), native=native)
     return CompiledKernel(kernel, source, path, threads or thread_count(), pool_runtime(compiler))
 
 
@@ -241,7 +243,4 @@ def workspace_bytes(kernel: Kernel, sizes: Mapping[str, int], threads: int) -> i
 
 
 def _has_product(kernel: Kernel) -> bool:
-    def inside(body: Sequence[Stmt]) -> bool:
-        return any(isinstance(s, MatMul) or (isinstance(s, (For, If)) and inside(s.body)) for s in body)
-
-    return any(inside(p.loop.body) for p in kernel.phases)
+    return any(isinstance(s, MatMul) for p in kernel.phases for s in nested(p.loop.body))

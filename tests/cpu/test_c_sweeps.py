@@ -223,7 +223,8 @@ def test_constant_extents_and_prefetch(variant):
 
 
 def test_sweeps_share_the_lines_they_fetch():
-    """Together they fetch every line of a trip once; a trip of one line is the first's."""
+    """Each fetches its half of the row, a line a trip where one alone fetches two; a trip of one line is the first's.
+    """
     x = row_cell("x", "float32")
     ahead = (At(x.buf, (op("add", r, Const(1)), n)),)
     target = CTarget(32)
@@ -232,11 +233,15 @@ def test_sweeps_share_the_lines_they_fetch():
         sweep = Sweep("n", Const(0), N, (Red("s", "sum", x),), (), unroll, ahead, turn)
         y = Buf("y", (R,), "global", "float32", 0)
         kernel = task_kernel("shared", "float32", [x.buf], [y], [sweep, Set(At(y, (r,)), Var("s"))])
-        return re.findall(r"__builtin_prefetch\(\w+ \+ at(?: \+ (\d+))?, 0, 2\)", print_c(kernel, target))
+        text = print_c(kernel, target)
+        half = bool(re.search(r"far0 = .* \+ count / 2;", text))
+        return half, re.findall(r"__builtin_prefetch\(\w+ \+ (.*), 0, 2\)", text)
 
-    assert fetched((0, 1), 4) == ["", "16"]
-    assert fetched((0, 2), 4) + fetched((1, 2), 4) == ["", "16"]
-    assert fetched((0, 2), 1) + fetched((1, 2), 1) == [""]
+    assert fetched((0, 1), 4) == (False, ["at", "at + 16"])
+    assert fetched((0, 2), 4) == (False, ["at / 2"])
+    assert fetched((1, 2), 4) == (True, ["at / 2"])
+    assert fetched((1, 2), 8) == (True, ["at / 2", "at / 2 + 16"])
+    assert fetched((0, 2), 1)[1] + fetched((1, 2), 1)[1] == ["at"]
 
 
 @VARIANTS

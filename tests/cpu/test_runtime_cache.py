@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from programs import elementwise, fresh_cache, row_cell
 
+import redfuser as rf
 from redfuser.errors import CacheError, CompileError, NoCompiler, SettingError
 from redfuser.runtime import (
     CacheWarning,
@@ -23,9 +24,11 @@ from redfuser.runtime import (
     compiler,
     detect_profile,
     find_compiler,
+    library,
 )
 from redfuser.runtime import cache as cache_module
 from redfuser.runtime.build import build_library, load_library
+from redfuser.runtime.compiler import Compiler
 from redfuser.runtime.machine import cache_sizes, profile_overrides, thread_count, vector_unit
 
 X = row_cell("x", "float32")
@@ -46,6 +49,23 @@ def test_the_compiler_of_this_machine():
     assert found.version
     assert str(found).startswith(found.command[0])
     assert "__GNUC__" in found.macros()
+
+
+def test_only_gcc_is_given_the_quick_flags(monkeypatch):
+    gnu, clang = frozenset({"__GNUC__"}), frozenset({"__GNUC__", "__clang__"})
+    for macros, quick in ((gnu, True), (clang, False), (frozenset(), False)):
+        monkeypatch.setattr(compiler, "_macros", lambda found, flags, known=macros: known)
+        assert bool(Compiler(("some-cc",), str(len(macros))).quick_flags()) == quick
+
+
+def test_matrix_products_are_optimised_in_full(monkeypatch):
+    asked = []
+    monkeypatch.setattr(library, "build_library", lambda source, compiler, flags, native: asked.append(flags))
+    monkeypatch.setattr(library, "CompiledKernel", lambda *args: None)
+    monkeypatch.setattr(Compiler, "quick_flags", lambda self: ("-quick",))
+    for fn, quick in ((lambda x: np.exp(x - x.max()).sum(), True), (lambda x: np.exp(x @ x.T).sum(-1), False)):
+        compile_kernel(rf.fuse(fn).lower(rf.spec((300, 300), "float32")).tiles[0], flags=("-last",))
+        assert asked.pop() == (("-quick",) if quick else ()) + ("-last",)
 
 
 def test_no_compiler_is_an_error_with_a_remedy(monkeypatch, tmp_path):

@@ -55,6 +55,7 @@ def test_whole_rows_fit_a_quarter_of_the_second_cache() -> None:
     limit = choose.whole_row_limit(AVX2, 4, 1)
     assert limit * 2 * 4 == AVX2.l2 // 4
     assert choose.whole_row_limit(AVX2, 4, 3) < limit
+    assert choose.whole_row_limit(AVX2, 4, 1, costly=True) == 3 * limit
 
 
 def test_groups_of_rows_leave_work_for_all_threads() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from fused_examples import attention, softmax
 from tile_runs import assert_runs, kernel_for, run
 
@@ -122,8 +123,13 @@ def test_cheap_sweeps_share_the_lines_and_spare_the_one_that_writes() -> None:
     three = prefetch((sweep(a=X * X), sweep(b=X), sweep(c=X), writer), "n", [X])
     assert [(bool(s.ahead), s.turn) for s in three if isinstance(s, Sweep)] == [
         (False, (0, 1)), (True, (0, 2)), (True, (1, 2)), (False, (0, 1))]
-    alone = prefetch((writer,), "n", [X])
-    assert [(s.ahead, s.turn) for s in alone if isinstance(s, Sweep)] == [((X,), (0, 1))]
+    two = prefetch((sweep(a=X * X), writer), "n", [X])
+    assert [s.ahead for s in two if isinstance(s, Sweep)] == [(X,), ()]
+
+
+@pytest.mark.parametrize("body", [(sweep(a=X * X),), (Sweep("n", Const(0), N, (), (Put(OUT, X * 2.0),)),)])
+def test_a_cheap_sweep_alone_is_left_to_the_machine(body) -> None:
+    assert prefetch(body, "n", [X]) == body
 
 
 def test_unroll_stops_at_short_constant_ranges() -> None:

@@ -453,16 +453,16 @@ static void phase2(void *context, int thread, int threads) {
           }
           max0[r] = max_float32(max0[r], max0_block);
           const float max0_shift = (max0[r] == -__builtin_inff()) ? 0.0f : max0[r];
-          /* sweep n in b0 .. row_end unroll 4: */
+          /* sweep n in b0 .. row_end unroll 2: */
           /*   tile[r, n - b0] <- exp_below(tile[r, n - b0] - max0_shift) */
           /*   sum1_block = sum(tile[r, n - b0]) */
           float sum1_block;
           {
             const int64_t count = row_end - b0_v;
             float *const ptr4 = tile + (r * 272) + (b0_v - b0_v);
-            vec acc4 = splat(0.0f), acc5 = splat(0.0f), acc6 = splat(0.0f), acc7 = splat(0.0f);
+            vec acc4 = splat(0.0f), acc5 = splat(0.0f);
             int64_t at = 0;
-            for (; at + 32 <= count; at += 32) {
+            for (; at + 16 <= count; at += 16) {
               const vec val2 = load(ptr4 + at);
               const vec val3 = exponential_below(val2 - splat(max0_shift));
               store(ptr4 + at, val3);
@@ -471,29 +471,21 @@ static void phase2(void *context, int thread, int threads) {
               const vec val5 = exponential_below(val4 - splat(max0_shift));
               store(ptr4 + at + 8, val5);
               acc5 += val5;
-              const vec val6 = load(ptr4 + at + 16);
-              const vec val7 = exponential_below(val6 - splat(max0_shift));
-              store(ptr4 + at + 16, val7);
-              acc6 += val7;
-              const vec val8 = load(ptr4 + at + 24);
-              const vec val9 = exponential_below(val8 - splat(max0_shift));
-              store(ptr4 + at + 24, val9);
-              acc7 += val9;
             }
             for (; at + 8 <= count; at += 8) {
-              const vec val10 = load(ptr4 + at);
-              const vec val11 = exponential_below(val10 - splat(max0_shift));
-              store(ptr4 + at, val11);
-              acc4 += val11;
+              const vec val6 = load(ptr4 + at);
+              const vec val7 = exponential_below(val6 - splat(max0_shift));
+              store(ptr4 + at, val7);
+              acc4 += val7;
             }
             if (at < count) {
               const int left = (int)(count - at);
-              const vec val12 = load(ptr4 + at);
-              const vec val13 = exponential_below(val12 - splat(max0_shift));
-              blend_tail(ptr4 + at, val13, left);
-              acc4 += select(first_lanes(left), val13, splat(0.0f));
+              const vec val8 = load(ptr4 + at);
+              const vec val9 = exponential_below(val8 - splat(max0_shift));
+              blend_tail(ptr4 + at, val9, left);
+              acc4 += select(first_lanes(left), val9, splat(0.0f));
             }
-            sum1_block = sum_lanes(acc4 + acc5 + acc6 + acc7);
+            sum1_block = sum_lanes(acc4 + acc5);
           }
           if ((b0_v > lo) && (max0[r] != max0_old)) {
             const float factor = __builtin_expf(((max0_old == -__builtin_inff()) ? 0.0f : max0_old) - max0_shift);
@@ -506,9 +498,9 @@ static void phase2(void *context, int thread, int threads) {
               float *const ptr5 = sum2_b + r * 64;
               int64_t at = 0;
               for (; at + 8 <= 64; at += 8) {
-                const vec val14 = load(ptr5 + at);
-                const vec val15 = select(splat_int(-c_3) & (val14 == splat(0.0f)), val14, val14 * splat(factor));
-                store(ptr5 + at, val15);
+                const vec val10 = load(ptr5 + at);
+                const vec val11 = select(splat_int(-c_3) & (val10 == splat(0.0f)), val10, val10 * splat(factor));
+                store(ptr5 + at, val11);
               }
             }
           }
@@ -520,13 +512,13 @@ static void phase2(void *context, int thread, int threads) {
             float *const ptr6 = tile + (r * 272) + (row_end - b0_v);
             int64_t at = 0;
             for (; at + 8 <= count; at += 8) {
-              const vec val16 = splat(0.0f);
-              store(ptr6 + at, val16);
+              const vec val12 = splat(0.0f);
+              store(ptr6 + at, val12);
             }
             if (at < count) {
               const int left = (int)(count - at);
-              const vec val17 = splat(0.0f);
-              blend_tail(ptr6 + at, val17, left);
+              const vec val13 = splat(0.0f);
+              blend_tail(ptr6 + at, val13, left);
             }
           }
         }
@@ -549,15 +541,15 @@ static void phase2(void *context, int thread, int threads) {
         int sum2_odd;
         {
           const float *const ptr7 = sum2_b + r * 64;
-          ints acc8 = splat_int(0), acc9 = splat_int(0), acc10 = splat_int(0), acc11 = splat_int(0);
+          ints acc6 = splat_int(0), acc7 = splat_int(0), acc8 = splat_int(0), acc9 = splat_int(0);
           int64_t at = 0;
           for (; at + 32 <= 64; at += 32) {
-            acc8 = acc8 | ~(absolute(load(ptr7 + at)) < splat(__builtin_inff()));
-            acc9 = acc9 | ~(absolute(load(ptr7 + at + 8)) < splat(__builtin_inff()));
-            acc10 = acc10 | ~(absolute(load(ptr7 + at + 16)) < splat(__builtin_inff()));
-            acc11 = acc11 | ~(absolute(load(ptr7 + at + 24)) < splat(__builtin_inff()));
+            acc6 = acc6 | ~(absolute(load(ptr7 + at)) < splat(__builtin_inff()));
+            acc7 = acc7 | ~(absolute(load(ptr7 + at + 8)) < splat(__builtin_inff()));
+            acc8 = acc8 | ~(absolute(load(ptr7 + at + 16)) < splat(__builtin_inff()));
+            acc9 = acc9 | ~(absolute(load(ptr7 + at + 24)) < splat(__builtin_inff()));
           }
-          sum2_odd = any_lane(acc8 | acc9 | acc10 | acc11);
+          sum2_odd = any_lane(acc6 | acc7 | acc8 | acc9);
         }
         if (sum2_odd) {
           const float max0_shift_2 = (max0[r] == -__builtin_inff()) ? 0.0f : max0[r];
@@ -567,8 +559,8 @@ static void phase2(void *context, int thread, int threads) {
             float *const ptr8 = sum2_b + r * 64;
             int64_t at = 0;
             for (; at + 8 <= 64; at += 8) {
-              const vec val18 = splat(0.0f);
-              store(ptr8 + at, val18);
+              const vec val14 = splat(0.0f);
+              store(ptr8 + at, val14);
             }
           }
           const int64_t row_start = lo;
@@ -580,15 +572,15 @@ static void phase2(void *context, int thread, int threads) {
             {
               const float *const ptr9 = row_operand + r * 64;
               const float *const ptr10 = k_b + (h * k_stride_0) + (n_2 * k_stride_1);
-              vec acc12 = splat(0.0f), acc13 = splat(0.0f), acc14 = splat(0.0f), acc15 = splat(0.0f);
+              vec acc10 = splat(0.0f), acc11 = splat(0.0f), acc12 = splat(0.0f), acc13 = splat(0.0f);
               int64_t at = 0;
               for (; at + 32 <= 64; at += 32) {
-                acc12 += load(ptr9 + at) * load(ptr10 + at);
-                acc13 += load(ptr9 + at + 8) * load(ptr10 + at + 8);
-                acc14 += load(ptr9 + at + 16) * load(ptr10 + at + 16);
-                acc15 += load(ptr9 + at + 24) * load(ptr10 + at + 24);
+                acc10 += load(ptr9 + at) * load(ptr10 + at);
+                acc11 += load(ptr9 + at + 8) * load(ptr10 + at + 8);
+                acc12 += load(ptr9 + at + 16) * load(ptr10 + at + 16);
+                acc13 += load(ptr9 + at + 24) * load(ptr10 + at + 24);
               }
-              entry = sum_lanes(acc12 + acc13 + acc14 + acc15);
+              entry = sum_lanes(acc10 + acc11 + acc12 + acc13);
             }
             const float weight = __builtin_expf(entry - max0_shift_2);
             /* sweep d in 0 .. 64 unroll 1: */
@@ -598,8 +590,8 @@ static void phase2(void *context, int thread, int threads) {
               const float *const ptr12 = v + (h * v_stride_0) + (n_2 * v_stride_1);
               int64_t at = 0;
               for (; at + 8 <= 64; at += 8) {
-                const vec val19 = load(ptr11 + at) + (splat(weight) * load(ptr12 + at));
-                store(ptr11 + at, val19);
+                const vec val15 = load(ptr11 + at) + (splat(weight) * load(ptr12 + at));
+                store(ptr11 + at, val15);
               }
             }
           }
@@ -616,8 +608,8 @@ static void phase2(void *context, int thread, int threads) {
           float *const ptr14 = out + (h * out_stride_0) + ((first_row + r) * out_stride_1);
           int64_t at = 0;
           for (; at + 8 <= 64; at += 8) {
-            const vec val20 = (load(ptr13 + at) * splat(c_6)) * splat(c_7);
-            store(ptr14 + at, val20);
+            const vec val16 = (load(ptr13 + at) * splat(c_6)) * splat(c_7);
+            store(ptr14 + at, val16);
           }
         }
       }

@@ -165,22 +165,19 @@ static void phase0(void *context, int thread, int threads) {
         m_block = max_lanes(larger(larger(acc0, acc1), larger(acc2, acc3)));
       }
       const float m_shift = (m_block == -__builtin_inff()) ? 0.0f : m_block;
-      /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n]: */
+      /* sweep n in 0 .. |n| unroll 2 ahead x[i + 1, n]: */
       /*   sum0_block = sum(exp_below(x[i, n] - m_shift)) */
       float sum0_block;
       {
         const int64_t count = n_size;
         const float *const ptr1 = x_b + i * x_stride_0;
-        vec acc4 = splat(0.0f), acc5 = splat(0.0f), acc6 = splat(0.0f), acc7 = splat(0.0f);
+        vec acc4 = splat(0.0f), acc5 = splat(0.0f);
         const float *const far0 = x_b + (i + 1) * x_stride_0;
         int64_t at = 0;
-        for (; at + 32 <= count; at += 32) {
+        for (; at + 16 <= count; at += 16) {
           __builtin_prefetch(far0 + at, 0, 2);
-          __builtin_prefetch(far0 + at + 16, 0, 2);
           acc4 += exponential_below(load(ptr1 + at) - splat(m_shift));
           acc5 += exponential_below(load(ptr1 + at + 8) - splat(m_shift));
-          acc6 += exponential_below(load(ptr1 + at + 16) - splat(m_shift));
-          acc7 += exponential_below(load(ptr1 + at + 24) - splat(m_shift));
         }
         for (; at + 8 <= count; at += 8) {
           acc4 += exponential_below(load(ptr1 + at) - splat(m_shift));
@@ -189,7 +186,7 @@ static void phase0(void *context, int thread, int threads) {
           const int left = (int)(count - at);
           acc4 += select(first_lanes(left), exponential_below(load_tail(ptr1 + at, left) - splat(m_shift)), splat(0.0f));
         }
-        sum0_block = sum_lanes(acc4 + acc5 + acc6 + acc7);
+        sum0_block = sum_lanes(acc4 + acc5);
       }
       out[i] = __builtin_logf(sum0_block) + m_block;
     }
@@ -225,50 +222,47 @@ static void phase1(void *context, int thread, int threads) {
         {
           const int64_t count = b1_v - b0_v;
           const float *const ptr2 = x_b + (i * x_stride_0) + b0_v;
-          vec acc8 = splat(-__builtin_inff()), acc9 = splat(-__builtin_inff()), acc10 = splat(-__builtin_inff()), acc11 = splat(-__builtin_inff());
+          vec acc6 = splat(-__builtin_inff()), acc7 = splat(-__builtin_inff()), acc8 = splat(-__builtin_inff()), acc9 = splat(-__builtin_inff());
           int64_t at = 0;
           for (; at + 32 <= count; at += 32) {
-            acc8 = larger(acc8, load(ptr2 + at));
-            acc9 = larger(acc9, load(ptr2 + at + 8));
-            acc10 = larger(acc10, load(ptr2 + at + 16));
-            acc11 = larger(acc11, load(ptr2 + at + 24));
+            acc6 = larger(acc6, load(ptr2 + at));
+            acc7 = larger(acc7, load(ptr2 + at + 8));
+            acc8 = larger(acc8, load(ptr2 + at + 16));
+            acc9 = larger(acc9, load(ptr2 + at + 24));
           }
           for (; at + 8 <= count; at += 8) {
-            acc8 = larger(acc8, load(ptr2 + at));
+            acc6 = larger(acc6, load(ptr2 + at));
           }
           if (at < count) {
             const int left = (int)(count - at);
-            acc8 = larger(acc8, select(first_lanes(left), load_tail(ptr2 + at, left), splat(-__builtin_inff())));
+            acc6 = larger(acc6, select(first_lanes(left), load_tail(ptr2 + at, left), splat(-__builtin_inff())));
           }
-          m_block = max_lanes(larger(larger(acc8, acc9), larger(acc10, acc11)));
+          m_block = max_lanes(larger(larger(acc6, acc7), larger(acc8, acc9)));
         }
         m = max_float32(m, m_block);
         const float m_shift = (m == -__builtin_inff()) ? 0.0f : m;
-        /* sweep n in b0 .. b1 unroll 4 ahead x[i, n + 2048]: */
+        /* sweep n in b0 .. b1 unroll 2 ahead x[i, n + 2048]: */
         /*   sum0_block = sum(exp_below(x[i, n] - m_shift)) */
         float sum0_block;
         {
           const int64_t count = b1_v - b0_v;
           const float *const ptr3 = x_b + (i * x_stride_0) + b0_v;
-          vec acc12 = splat(0.0f), acc13 = splat(0.0f), acc14 = splat(0.0f), acc15 = splat(0.0f);
+          vec acc10 = splat(0.0f), acc11 = splat(0.0f);
           const float *const far1 = x_b + (i * x_stride_0) + (b0_v + 2048);
           int64_t at = 0;
-          for (; at + 32 <= count; at += 32) {
+          for (; at + 16 <= count; at += 16) {
             __builtin_prefetch(far1 + at, 0, 2);
-            __builtin_prefetch(far1 + at + 16, 0, 2);
-            acc12 += exponential_below(load(ptr3 + at) - splat(m_shift));
-            acc13 += exponential_below(load(ptr3 + at + 8) - splat(m_shift));
-            acc14 += exponential_below(load(ptr3 + at + 16) - splat(m_shift));
-            acc15 += exponential_below(load(ptr3 + at + 24) - splat(m_shift));
+            acc10 += exponential_below(load(ptr3 + at) - splat(m_shift));
+            acc11 += exponential_below(load(ptr3 + at + 8) - splat(m_shift));
           }
           for (; at + 8 <= count; at += 8) {
-            acc12 += exponential_below(load(ptr3 + at) - splat(m_shift));
+            acc10 += exponential_below(load(ptr3 + at) - splat(m_shift));
           }
           if (at < count) {
             const int left = (int)(count - at);
-            acc12 += select(first_lanes(left), exponential_below(load_tail(ptr3 + at, left) - splat(m_shift)), splat(0.0f));
+            acc10 += select(first_lanes(left), exponential_below(load_tail(ptr3 + at, left) - splat(m_shift)), splat(0.0f));
           }
-          sum0_block = sum_lanes(acc12 + acc13 + acc14 + acc15);
+          sum0_block = sum_lanes(acc10 + acc11);
         }
         if ((b0_v > 0) && (m != m_old)) {
           const float factor = __builtin_expf(((m_old == -__builtin_inff()) ? 0.0f : m_old) - m_shift);

@@ -4,7 +4,7 @@
  *   schedule: rows
  *   no tiles: no contraction feeds the stream and no accumulator has a vector axis
  *   rows: one task per row, lanes on n
- *   up to 10922 elements a row stays in cache: its reductions run one after another
+ *   up to 32768 elements a row stays in cache: its reductions run one after another
  *   longer rows stream in blocks of 2048 with corrections between them
  */
 #include <stdint.h>
@@ -175,7 +175,7 @@ static void phase0(void *context, int thread, int threads) {
         max0_block = max_lanes(larger(larger(acc0, acc1), larger(acc2, acc3)));
       }
       const float max0_shift = (max0_block == -__builtin_inff()) ? 0.0f : max0_block;
-      /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n]: */
+      /* sweep n in 0 .. |n| unroll 2 ahead x[i + 1, n]: */
       /*   out[i, n] <- exp_below(x[i, n] - max0_shift) */
       /*   sum0_block = sum(out[i, n]) */
       float sum0_block;
@@ -183,37 +183,30 @@ static void phase0(void *context, int thread, int threads) {
         const int64_t count = n_size;
         const float *const ptr1 = x_b + i * x_stride_0;
         float *const ptr2 = out + i * out_stride_0;
-        vec acc4 = splat(0.0f), acc5 = splat(0.0f), acc6 = splat(0.0f), acc7 = splat(0.0f);
+        vec acc4 = splat(0.0f), acc5 = splat(0.0f);
         const float *const far0 = x_b + (i + 1) * x_stride_0;
         int64_t at = 0;
-        for (; at + 32 <= count; at += 32) {
+        for (; at + 16 <= count; at += 16) {
           __builtin_prefetch(far0 + at, 0, 2);
-          __builtin_prefetch(far0 + at + 16, 0, 2);
           const vec val0 = exponential_below(load(ptr1 + at) - splat(max0_shift));
           store(ptr2 + at, val0);
           acc4 += val0;
           const vec val1 = exponential_below(load(ptr1 + at + 8) - splat(max0_shift));
           store(ptr2 + at + 8, val1);
           acc5 += val1;
-          const vec val2 = exponential_below(load(ptr1 + at + 16) - splat(max0_shift));
-          store(ptr2 + at + 16, val2);
-          acc6 += val2;
-          const vec val3 = exponential_below(load(ptr1 + at + 24) - splat(max0_shift));
-          store(ptr2 + at + 24, val3);
-          acc7 += val3;
         }
         for (; at + 8 <= count; at += 8) {
-          const vec val4 = exponential_below(load(ptr1 + at) - splat(max0_shift));
-          store(ptr2 + at, val4);
-          acc4 += val4;
+          const vec val2 = exponential_below(load(ptr1 + at) - splat(max0_shift));
+          store(ptr2 + at, val2);
+          acc4 += val2;
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val5 = exponential_below(load_tail(ptr1 + at, left) - splat(max0_shift));
-          store_tail(ptr2 + at, val5, left);
-          acc4 += select(first_lanes(left), val5, splat(0.0f));
+          const vec val3 = exponential_below(load_tail(ptr1 + at, left) - splat(max0_shift));
+          store_tail(ptr2 + at, val3, left);
+          acc4 += select(first_lanes(left), val3, splat(0.0f));
         }
-        sum0_block = sum_lanes(acc4 + acc5 + acc6 + acc7);
+        sum0_block = sum_lanes(acc4 + acc5);
       }
       const float c = (__builtin_fabsf(sum0_block) < 5.421011e-20f) ? 1.8446744e+19f : ((__builtin_fabsf(sum0_block) > 1.8446744e+19f) ? 5.421011e-20f : 1.0f);
       const float c_2 = 1.0f / (sum0_block * c);
@@ -224,13 +217,13 @@ static void phase0(void *context, int thread, int threads) {
         float *const ptr3 = out + i * out_stride_0;
         int64_t at = 0;
         for (; at + 8 <= count; at += 8) {
-          const vec val6 = (load(ptr3 + at) * splat(c)) * splat(c_2);
-          store(ptr3 + at, val6);
+          const vec val4 = (load(ptr3 + at) * splat(c)) * splat(c_2);
+          store(ptr3 + at, val4);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val7 = (load_tail(ptr3 + at, left) * splat(c)) * splat(c_2);
-          store_tail(ptr3 + at, val7, left);
+          const vec val5 = (load_tail(ptr3 + at, left) * splat(c)) * splat(c_2);
+          store_tail(ptr3 + at, val5, left);
         }
       }
       if (max0_block == -__builtin_inff()) {
@@ -242,13 +235,13 @@ static void phase0(void *context, int thread, int threads) {
           float *const ptr5 = out + i * out_stride_0;
           int64_t at = 0;
           for (; at + 8 <= count; at += 8) {
-            const vec val8 = (exponential_below(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store(ptr5 + at, val8);
+            const vec val6 = (exponential_below(load(ptr4 + at) - splat(max0_block)) * splat(c)) * splat(c_2);
+            store(ptr5 + at, val6);
           }
           if (at < count) {
             const int left = (int)(count - at);
-            const vec val9 = (exponential_below(load_tail(ptr4 + at, left) - splat(max0_block)) * splat(c)) * splat(c_2);
-            store_tail(ptr5 + at, val9, left);
+            const vec val7 = (exponential_below(load_tail(ptr4 + at, left) - splat(max0_block)) * splat(c)) * splat(c_2);
+            store_tail(ptr5 + at, val7, left);
           }
         }
       }
@@ -286,50 +279,47 @@ static void phase1(void *context, int thread, int threads) {
         {
           const int64_t count = b1_v - b0_v;
           const float *const ptr6 = x_b + (i * x_stride_0) + b0_v;
-          vec acc8 = splat(-__builtin_inff()), acc9 = splat(-__builtin_inff()), acc10 = splat(-__builtin_inff()), acc11 = splat(-__builtin_inff());
+          vec acc6 = splat(-__builtin_inff()), acc7 = splat(-__builtin_inff()), acc8 = splat(-__builtin_inff()), acc9 = splat(-__builtin_inff());
           int64_t at = 0;
           for (; at + 32 <= count; at += 32) {
-            acc8 = larger(acc8, load(ptr6 + at));
-            acc9 = larger(acc9, load(ptr6 + at + 8));
-            acc10 = larger(acc10, load(ptr6 + at + 16));
-            acc11 = larger(acc11, load(ptr6 + at + 24));
+            acc6 = larger(acc6, load(ptr6 + at));
+            acc7 = larger(acc7, load(ptr6 + at + 8));
+            acc8 = larger(acc8, load(ptr6 + at + 16));
+            acc9 = larger(acc9, load(ptr6 + at + 24));
           }
           for (; at + 8 <= count; at += 8) {
-            acc8 = larger(acc8, load(ptr6 + at));
+            acc6 = larger(acc6, load(ptr6 + at));
           }
           if (at < count) {
             const int left = (int)(count - at);
-            acc8 = larger(acc8, select(first_lanes(left), load_tail(ptr6 + at, left), splat(-__builtin_inff())));
+            acc6 = larger(acc6, select(first_lanes(left), load_tail(ptr6 + at, left), splat(-__builtin_inff())));
           }
-          max0_block = max_lanes(larger(larger(acc8, acc9), larger(acc10, acc11)));
+          max0_block = max_lanes(larger(larger(acc6, acc7), larger(acc8, acc9)));
         }
         max0 = max_float32(max0, max0_block);
         const float max0_shift = (max0 == -__builtin_inff()) ? 0.0f : max0;
-        /* sweep n in b0 .. b1 unroll 4 ahead x[i, n + 2048]: */
+        /* sweep n in b0 .. b1 unroll 2 ahead x[i, n + 2048]: */
         /*   sum0_block = sum(exp_below(x[i, n] - max0_shift)) */
         float sum0_block;
         {
           const int64_t count = b1_v - b0_v;
           const float *const ptr7 = x_b + (i * x_stride_0) + b0_v;
-          vec acc12 = splat(0.0f), acc13 = splat(0.0f), acc14 = splat(0.0f), acc15 = splat(0.0f);
+          vec acc10 = splat(0.0f), acc11 = splat(0.0f);
           const float *const far1 = x_b + (i * x_stride_0) + (b0_v + 2048);
           int64_t at = 0;
-          for (; at + 32 <= count; at += 32) {
+          for (; at + 16 <= count; at += 16) {
             __builtin_prefetch(far1 + at, 0, 2);
-            __builtin_prefetch(far1 + at + 16, 0, 2);
-            acc12 += exponential_below(load(ptr7 + at) - splat(max0_shift));
-            acc13 += exponential_below(load(ptr7 + at + 8) - splat(max0_shift));
-            acc14 += exponential_below(load(ptr7 + at + 16) - splat(max0_shift));
-            acc15 += exponential_below(load(ptr7 + at + 24) - splat(max0_shift));
+            acc10 += exponential_below(load(ptr7 + at) - splat(max0_shift));
+            acc11 += exponential_below(load(ptr7 + at + 8) - splat(max0_shift));
           }
           for (; at + 8 <= count; at += 8) {
-            acc12 += exponential_below(load(ptr7 + at) - splat(max0_shift));
+            acc10 += exponential_below(load(ptr7 + at) - splat(max0_shift));
           }
           if (at < count) {
             const int left = (int)(count - at);
-            acc12 += select(first_lanes(left), exponential_below(load_tail(ptr7 + at, left) - splat(max0_shift)), splat(0.0f));
+            acc10 += select(first_lanes(left), exponential_below(load_tail(ptr7 + at, left) - splat(max0_shift)), splat(0.0f));
           }
-          sum0_block = sum_lanes(acc12 + acc13 + acc14 + acc15);
+          sum0_block = sum_lanes(acc10 + acc11);
         }
         if ((b0_v > 0) && (max0 != max0_old)) {
           const float factor = __builtin_expf(((max0_old == -__builtin_inff()) ? 0.0f : max0_old) - max0_shift);
@@ -350,13 +340,13 @@ static void phase1(void *context, int thread, int threads) {
         float *const ptr9 = out + i * out_stride_0;
         int64_t at = 0;
         for (; at + 8 <= count; at += 8) {
-          const vec val10 = (exponential_below(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
-          store(ptr9 + at, val10);
+          const vec val8 = (exponential_below(load(ptr8 + at) - splat(c)) * splat(c_3)) * splat(c_4);
+          store(ptr9 + at, val8);
         }
         if (at < count) {
           const int left = (int)(count - at);
-          const vec val11 = (exponential_below(load_tail(ptr8 + at, left) - splat(c)) * splat(c_3)) * splat(c_4);
-          store_tail(ptr9 + at, val11, left);
+          const vec val9 = (exponential_below(load_tail(ptr8 + at, left) - splat(c)) * splat(c_3)) * splat(c_4);
+          store_tail(ptr9 + at, val9, left);
         }
       }
     }
@@ -377,13 +367,13 @@ int kernel_softmax(void *const *data, const int64_t *size, const int64_t *stride
   (void)n_size;
   (void)threads;
   if (runtime == 0 || runtime->run == 0) threads = 1;
-  if (n_size <= 10922) {
+  if (n_size <= 32768) {
     const int64_t chunk = max_int(max_int(min_int(i_size / 32, floor_div(262144, max_int(n_size, 1))), 1), 1), chunks = (i_size + chunk - 1) / chunk;
     args->next = 0;
     if (threads > 1 && chunks > 1) runtime->run(phase0, args, (int)min_int(threads, chunks));
     else phase0(args, 0, 1);
   }
-  if (n_size > 10922) {
+  if (n_size > 32768) {
     const int64_t chunk = max_int(max_int(min_int(i_size / 32, floor_div(262144, max_int(n_size, 1))), 1), 1), chunks = (i_size + chunk - 1) / chunk;
     args->next = 0;
     if (threads > 1 && chunks > 1) runtime->run(phase1, args, (int)min_int(threads, chunks));

@@ -102,7 +102,7 @@ static void phase0(void *context, int thread, int threads) {
       }
       x_pivot = (x_pivot == __builtin_inff()) ? 0.0f : x_pivot;
       const float x_pivot_value = x_pivot;
-      /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n] line 0 of 2: */
+      /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n] part 0 of 2: */
       /*   sum0_shifted_block = sum(x[i, n] - x_pivot_value) */
       float sum0_shifted_block;
       {
@@ -112,7 +112,7 @@ static void phase0(void *context, int thread, int threads) {
         const float *const far0 = x_b + (i + 1) * x_stride_0;
         int64_t at = 0;
         for (; at + 32 <= count; at += 32) {
-          __builtin_prefetch(far0 + at, 0, 2);
+          __builtin_prefetch(far0 + at / 2, 0, 2);
           acc0 += load(ptr0 + at) - splat(x_pivot_value);
           acc1 += load(ptr0 + at + 8) - splat(x_pivot_value);
           acc2 += load(ptr0 + at + 16) - splat(x_pivot_value);
@@ -129,17 +129,17 @@ static void phase0(void *context, int thread, int threads) {
       }
       const double d1 = (double)sum0_shifted_block / (double)n_size;
       const float c = (float)d1;
-      /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n] line 1 of 2: */
+      /* sweep n in 0 .. |n| unroll 4 ahead x[i + 1, n] part 1 of 2: */
       /*   sum1_block = sum((x[i, n] - x_pivot_value - c) * (x[i, n] - x_pivot_value - c)) */
       float sum1_block;
       {
         const int64_t count = n_size;
         const float *const ptr1 = x_b + i * x_stride_0;
         vec acc4 = splat(0.0f), acc5 = splat(0.0f), acc6 = splat(0.0f), acc7 = splat(0.0f);
-        const float *const far1 = x_b + (i + 1) * x_stride_0;
+        const float *const far1 = x_b + (i + 1) * x_stride_0 + count / 2;
         int64_t at = 0;
         for (; at + 32 <= count; at += 32) {
-          __builtin_prefetch(far1 + at + 16, 0, 2);
+          __builtin_prefetch(far1 + at / 2, 0, 2);
           const vec val0 = (load(ptr1 + at) - splat(x_pivot_value)) - splat(c);
           acc4 += val0 * val0;
           const vec val1 = (load(ptr1 + at + 8) - splat(x_pivot_value)) - splat(c);
@@ -202,7 +202,7 @@ static void phase1(void *context, int thread, int threads) {
         const double count_old = count_b;
         const double sum0_shifted_old = sum0_shifted;
         const double sum1_old = sum1_b;
-        /* sweep n in b0 .. b1 unroll 4 ahead x[i, n + 2048] line 0 of 2: */
+        /* sweep n in b0 .. b1 unroll 4 ahead x[i, n + 2048] part 0 of 2: */
         /*   sum0_shifted_block = sum(x[i, n] - x_pivot_value) */
         float sum0_shifted_block;
         {
@@ -212,7 +212,7 @@ static void phase1(void *context, int thread, int threads) {
           const float *const far2 = x_b + (i * x_stride_0) + (b0_v + 2048);
           int64_t at = 0;
           for (; at + 32 <= count; at += 32) {
-            __builtin_prefetch(far2 + at, 0, 2);
+            __builtin_prefetch(far2 + at / 2, 0, 2);
             acc8 += load(ptr2 + at) - splat(x_pivot_value);
             acc9 += load(ptr2 + at + 8) - splat(x_pivot_value);
             acc10 += load(ptr2 + at + 16) - splat(x_pivot_value);
@@ -231,17 +231,17 @@ static void phase1(void *context, int thread, int threads) {
         sum0_shifted = sum0_shifted + (double)sum0_shifted_block;
         const double d1_now = (count_b == 0.0) ? 0.0 : (sum0_shifted / count_b);
         const float c = (float)d1_now;
-        /* sweep n in b0 .. b1 unroll 4 ahead x[i, n + 2048] line 1 of 2: */
+        /* sweep n in b0 .. b1 unroll 4 ahead x[i, n + 2048] part 1 of 2: */
         /*   sum1_block = sum((x[i, n] - x_pivot_value - c) * (x[i, n] - x_pivot_value - c)) */
         float sum1_block;
         {
           const int64_t count = b1_v - b0_v;
           const float *const ptr3 = x_b + (i * x_stride_0) + b0_v;
           vec acc12 = splat(0.0f), acc13 = splat(0.0f), acc14 = splat(0.0f), acc15 = splat(0.0f);
-          const float *const far3 = x_b + (i * x_stride_0) + (b0_v + 2048);
+          const float *const far3 = x_b + (i * x_stride_0) + (b0_v + 2048) + count / 2;
           int64_t at = 0;
           for (; at + 32 <= count; at += 32) {
-            __builtin_prefetch(far3 + at + 16, 0, 2);
+            __builtin_prefetch(far3 + at / 2, 0, 2);
             const vec val6 = (load(ptr3 + at) - splat(x_pivot_value)) - splat(c);
             acc12 += val6 * val6;
             const vec val7 = (load(ptr3 + at + 8) - splat(x_pivot_value)) - splat(c);
