@@ -155,7 +155,7 @@ class Insert(Node):
     `keys` and `indices` are cells over Var("z_"), the place in the list: the last dimension, whose extent is the
     constant length of the list. An index below 0 marks an empty place; all of them are at the end, and elements of
     such an index are skipped. `largest` tells whether large keys are good; NaN is better than any number. Of equal
-    keys the one inserted first stays in front. A sweep that inserts has fewer than 2**31 elements.
+    keys the one inserted first stays in front.
     """
 
     keys: At

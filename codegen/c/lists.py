@@ -1,57 +1,149 @@
-"""Sorted lists as C: elements that cannot enter are passed over several vectors at a time.
+"""Sorted lists as C: few elements of a sweep come near a list, and those enter many at a time.
 
-A short list stays in vectors: one comparison finds the places behind a new element, shuffles move them up. A long one
-is an array. In vectors the index of an element is its number in the sweep; what was in the list before has a negative
-number, -1 - place, and an empty place has `NOWHERE`.
+A comparison of whole vectors passes over elements that cannot enter. The others wait in an array until there are a few
+vectors of them; each then finds its place by counting those before it, and all are merged with the list.
+
+What an element must beat is the last key of a full list. While the list is not full, it must reach a *bound*: a number
+that as many elements of the sweep reach as the list has places. The first part of the sweep is looked at beforehand to
+get one: every lane of several vectors keeps its best element, and the n-th best of those is a bound for n places.
+Once n elements wait that reach the bound, later ones that only equal it are too late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from redfuser.codegen.c.context import Context
-from redfuser.codegen.c.lanes import Lanes
+from redfuser.codegen.c.lanes import Cell, Lanes
 from redfuser.codegen.c.scalars import Scalars, bare, replace_var
 from redfuser.codegen.c.types import Text
-from redfuser.codegen.nodes import Insert
-from redfuser.ir import Const, Expr, Var
+from redfuser.codegen.nodes import At, Insert
+from redfuser.ir import COSTLY, Const, Expr, Op, Var, walk
 
-MOST_VECTORS = 2
-"""Vectors that hold a list; every insertion works on all of them."""
+LOOK_AHEAD = 256
+"""Elements per place of a list that are looked at beforehand: more would spare less than they cost."""
+
+FEWEST = 4
+"""Elements per place below which none are: as many may wait as well."""
+
+MOST_BESTS = 8
+"""Vectors of best elements: every one is a register."""
+
+WORD = 64
+"""Bits of the word that marks the elements which can enter."""
 
 
 class InsertPrinter:
-    """One sorted list of a sweep over `var`."""
+    """One sorted list of a sweep over `var` whose loop takes `copies` vectors at a time."""
 
-    def __init__(self, ctx: Context, scalars: Scalars, var: str, node: Insert) -> None:
-        self.ctx, self.scalars, self.var, self.node = ctx, scalars, var, node
-        self.order = "largest" if node.largest else "smallest"
-        self.last = ctx.names.fresh("last")
-        self.keys, self.indices = ctx.names.fresh("ptr"), ctx.names.fresh("ptr")
-        count = -(-node.length // ctx.lanes)
-        self.vectors = [(ctx.names.fresh("list"), ctx.names.fresh("from")) for _ in range(count)]
-        if count > MOST_VECTORS:
-            self.vectors = []
+    def __init__(self, ctx: Context, scalars: Scalars, var: str, node: Insert, copies: int) -> None:
+        self.ctx, self.scalars, self.var, self.node, self.copies = ctx, scalars, var, node, copies
+        fresh = ctx.names.fresh
+        self.keys, self.indices, self.held = fresh("ptr"), fresh("ptr"), fresh("held")
+        self.last, self.bound = fresh("last"), fresh("bound")
+        self.new_keys, self.new_indices, self.count = fresh("new"), fresh("place"), fresh("count")
+        self.sign, self.better = ("1", "larger") if node.largest else ("-1", "smaller")
+        self.beaten, self.reached, self.worst = ("<=", "<", "-INF") if node.largest else (">=", ">", "INF")
+
+    @property
+    def certain(self) -> bool:
+        """Whether no element is skipped: positions in a sweep are never negative."""
+        return self.node.index == Var(self.var)
 
     def start(self) -> None:
-        """Where the list lies, its vectors, and the key that an element must beat."""
-        out = self.ctx.out
+        """Where the list lies, how much of it is filled, what an element must beat, and room for those that do."""
+        out, length = self.ctx.out, self.node.length
         for cell, name, kind in ((self.node.keys, self.keys, "real"), (self.node.indices, self.indices, "int64_t")):
             out.let(f"{kind} *", name, self.scalars.pointer(cell, "z_", Const(0)))
-        for i, (keys, numbers) in enumerate(self.vectors):
-            first = i * self.ctx.lanes
-            live = min(self.ctx.lanes, self.node.length - first)
-            out.line(f"vec {keys} = load_tail({self.keys} + {first}, {live});")
-            out.line(f"ints {numbers} = list_numbers({self.indices}, {first}, {live});")
-        out.line(f"vec {self.last} = {self._last()};")
+        out.line(f"int {self.held} = list_held({self.indices}, {length}), {self.count} = 0;")
+        out.line(f"vec {self.last} = splat({self.held} < {length} ? NOT_A_NUMBER : {self.keys}[{length - 1}]);")
+        if self.certain:
+            out.line(f"vec {self.bound} = splat({self.worst});")
+        out.line(f"real {self.new_keys}[MOST_NEW];")
+        out.line(f"int64_t {self.new_indices}[MOST_NEW];")
 
-    def _last(self) -> str:
-        """The last key in all lanes; NaN, which stops nothing, while that place is empty."""
-        if not self.vectors:
-            return f"splat(last_key({self.keys}, {self.indices}, {self.node.length}))"
-        keys, numbers = self.vectors[-1]
-        lane = (self.node.length - 1) % self.ctx.lanes
-        return f"splat({numbers}[{lane}] == NOWHERE ? NOT_A_NUMBER : {keys}[{lane}])"
+    # ---- bounds
+
+    def look_ahead(self, lanes_at: Callable[[str], Lanes], stored: frozenset[str], count: int | None) -> None:
+        """A bound from the first elements, while the list is not full and where their keys are at hand.
+
+        Parameters
+        ----------
+        lanes_at : the printer of vectors at a position
+        stored : buffers that the sweep itself stores to
+        count : elements of the sweep, if that is a constant
+        """
+        out, lanes, length = self.ctx.out, self.ctx.lanes, self.node.length
+        vectors = max(4, min(2 * self._parts(), MOST_BESTS))
+        least, most = FEWEST * length, LOOK_AHEAD * length
+        useful = self._parts() <= vectors and (count is None or count >= least)
+        if not (useful and self.certain and self._at_hand(lanes_at("at").cells, stored)):
+            return
+        bests = [self.ctx.names.fresh("best") for _ in range(vectors)]
+        limit = f"min_int(count, {most})" if count is None else str(min(count, most))
+        enough = f" && count >= {least}" if count is None else ""
+        with out.block(f"if ({self.held} < {length}{enough})"):
+            out.line(f"vec {', '.join(f'{b} = {self.bound}' for b in bests)};")
+            out.line(f"const int64_t few = {limit};")
+            out.line("int64_t at = 0;")
+            for copies in (vectors, 1):
+                step = copies * lanes
+                with out.block(f"for (; at + {step} <= few; at += {step})"):
+                    for i, best in enumerate(bests[:copies]):
+                        key = self.key(lanes_at(f"at + {i * lanes}" if i else "at"))
+                        out.line(f"{best} = {self.better}({key}, {best});")
+            out.line(f"{self.bound} = splat(off_zero({self._bound(bests, 2)}, {self.sign}));")
+            out.line(f"{self.last} = splat(just_worse({self.bound}[0], {self.sign}));")
+
+    def _parts(self) -> int:
+        """Into how many parts vectors are dealt for a bound, so that no part has a share of more than one vector."""
+        parts = 1
+        while parts * self.ctx.lanes < self.node.length:
+            parts *= 2
+        return parts
+
+    def _at_hand(self, cells: Mapping[At, Cell], stored: frozenset[str]) -> bool:
+        """Whether keys can be computed a second time, in vectors and for little."""
+        parts = list(walk(self.node.key))
+        loads = [x for x in parts if isinstance(x, At) and x in cells]
+        costly = any(isinstance(x, Op) and x.fn in COSTLY for x in parts)
+        return not costly and all(x.buf.name not in stored and cells[x].step is not None for x in loads)
+
+    def _bound(self, vectors: Sequence[str], columns: int) -> str:
+        """A number that as many elements of some vectors reach as there are places.
+
+        The vectors, free of NaN, are dealt to parts, each part becomes `columns` vectors of the best elements in their
+        lanes, and of those the share of the part is taken.
+        """
+        parts, lanes = self._parts(), self.ctx.lanes
+        share = -(-self.node.length // parts)
+        columns = 1 if 2 * share <= lanes or len(vectors) == parts else columns
+        bounds = []
+        for part in range(parts):
+            own = vectors[part::parts]
+            best = [self._best(own[column::columns]) for column in range(columns)]
+            if not self.node.largest:
+                best = [f"-{b}" for b in best]
+            bounds.append(self._nth(best[0] if columns == 1 else f"best_lanes({', '.join(best)})", share))
+        worst = bounds[0]
+        for other in bounds[1:]:
+            worst = f"min_{self.ctx.kernel.compute}({worst}, {other})"
+        return worst if self.node.largest else f"-{worst}"
+
+    def _best(self, vectors: Sequence[str]) -> str:
+        """The best of every lane; NaN in any but the last vector is passed over."""
+        text = vectors[-1]
+        for vector in reversed(vectors[:-1]):
+            text = f"{self.better}({vector}, {text})"
+        return text
+
+    def _nth(self, vector: str, n: int) -> str:
+        """The n-th largest lane."""
+        if n in (1, self.ctx.lanes):
+            return f"{'max' if n == 1 else 'min'}_lanes({vector})"
+        return f"nth_lane({vector}, {n - 1})"
+
+    # ---- the sweep
 
     def key(self, lanes: Lanes) -> str:
         """The keys of one vector of elements, named."""
@@ -59,91 +151,74 @@ class InsertPrinter:
         return value if value.isidentifier() else lanes.name("real", value)
 
     def step(self, keys: Sequence[str], start: str, position: str, left: str | None) -> None:
-        """Insert the elements of some vectors, in order, if any of them can enter."""
-        out, order = self.ctx.out, "<=" if self.node.largest else ">="
+        """Take the elements of some vectors that can enter, in order."""
+        most = WORD // self.ctx.lanes
+        for first in range(0, len(keys), most):
+            at = f"{position} + {first * self.ctx.lanes}" if first else position
+            self._group(keys[first : first + most], start, at, left)
+
+    def _group(self, keys: Sequence[str], start: str, position: str, left: str | None) -> None:
+        """Vectors whose elements fit a word."""
+        out, length = self.ctx.out, self.node.length
         some = "" if left is None else f" & first_lanes({left})"
-        beaten = " & ".join(f"({key} {order} {self.last})" for key in keys)
+        bits, group = self.ctx.names.fresh("bits"), self.ctx.names.fresh("group")
+        beaten = " & ".join(f"({key} {self.beaten} {self.last})" for key in keys)
         with out.block(f"if (lane_bits(~({beaten}){some}))"):
-            bound = self._bound(keys, left)
-            for copy, key in enumerate(keys):
-                at = f"{position} + {copy} * LANES" if copy else position
-                self._enter(key, f"~({key} {order} {self.last}){some}{bound.format(key=key)}", start, at)
-                out.line(f"{self.last} = {self._last()};")
+            out.line(f"uint64_t {bits} = {self._word(keys, self.beaten, self.last, some)};")
+            out.line(f"real {group}[{len(keys) * self.ctx.lanes}];")
+            for i, key in enumerate(keys):
+                out.line(f"store({group}{f' + {i * self.ctx.lanes}' if i else ''}, {key});")
+            new = f"{self.new_keys}, {self.new_indices}"
+            if self.certain:
+                if len(keys) == self.copies and left is None:
+                    self._thin_out(keys, bits)
+                first, size = position if start == "0" else f"{start} + {position}", len(keys) * self.ctx.lanes
+                out.line(f"{self.count} = append({bits}, {group}, {size}, {first}, {new}, {self.count});")
+                late = f"{self.better}({self.last}, {self.bound})"
+                out.line(f"if ({self.count} >= {length}) {self.last} = {late};")
+            else:
+                self._append_certain(bits, group, start, position)
+            last_few = left is not None or len(keys) < self.copies <= WORD // self.ctx.lanes
+            if not last_few:  # there is room for those
+                with out.block(f"if ({self.count} >= MANY_NEW)"):
+                    out.line(f"{self.held} = {self._enter()};")
+                    out.line(f"{self.count} = 0;")
+                    out.line(f"if ({self.held} == {length}) {self.last} = splat({self.keys}[{length - 1}]);")
 
-    def _bound(self, keys: Sequence[str], left: str | None) -> str:
-        """A further condition on `{key}`: not worse than as many of these elements as the list has places.
+    def _word(self, keys: Sequence[str], order: str, limit: str, some: str = "") -> str:
+        """One bit for each element whose key is not `order` than a limit."""
+        bits = [f"(uint64_t)lane_bits(~({key} {order} {limit}){some})" for key in keys]
+        return " | ".join(f"{b} << {i * self.ctx.lanes}" if i else b for i, b in enumerate(bits))
 
-        The best of every lane are as many as there are lanes, so the worst of those is such a bound; for a single place
-        it is the best of all. With a NaN there is none, nor where elements may be skipped.
-        """
-        too_few = self.node.length > self.ctx.lanes or (len(keys) == 1 < self.node.length)
-        if too_few or self.node.index != Var(self.var):
-            return ""
-        larger, order = ("larger", ">=") if self.node.largest else ("smaller", "<=")
-        best, worst = ("max_lanes", "min_lanes") if self.node.largest else ("min_lanes", "max_lanes")
-        nothing = "splat(-INF)" if self.node.largest else "splat(INF)"
-        live = [k if left is None else f"select(first_lanes({left}), {k}, {nothing})" for k in keys]
-        lanes = live[0]
-        for other in live[1:]:
-            lanes = f"{larger}({lanes}, {other})"
-        bound, odd = self.ctx.names.fresh("best"), self.ctx.names.fresh("odd")
-        self.ctx.out.let("vec", bound, f"splat({best if self.node.length == 1 else worst}({lanes}))")
-        self.ctx.out.let("ints", odd, f"splat_int(-(lane_bits({' | '.join(f'({k} != {k})' for k in keys)}) != 0))")
-        return f" & (({{key}} {order} {bound}) | {odd})"
-
-    def _enter(self, key: str, mask: str, start: str, at: str) -> None:
-        """One vector of elements: those of the mask, one after the other."""
-        out, bits, slot = self.ctx.out, self.ctx.names.fresh("bits"), self.ctx.names.fresh("slot")
-        with out.block(f"for (unsigned {bits} = lane_bits({mask}); {bits}; {bits} &= {bits} - 1)"):
-            out.line(f"const int {slot} = __builtin_ctz({bits});")
-            number = f"{at} + {slot}"
-            if not self.vectors:
-                lists = f"{self.keys}, {self.indices}, {self.node.length}"
-                out.line(f"insert_{self.order}({lists}, {key}[{slot}], {bare(self._index(start, number))});")
-                return
-            if self.node.index != Var(self.var):  # positions are never negative
-                out.line(f"if ({self._index(start, number)} < 0) continue;")
-            self._shift(f"splat({key}[{slot}])", f"splat_int((lane_int)({number}))")
-
-    def _index(self, start: str, number: str) -> str:
-        """The index of the element with a number in the sweep."""
-        place: Expr = Text(f"({number})" if start == "0" else f"({start} + {number})")
-        return self.scalars.integer(replace_var(self.node.index, self.var, place))
-
-    def _shift(self, key: str, number: str) -> None:
-        """Places that come after the new element move up by one; it takes the first of them."""
-        out, fresh = self.ctx.out, self.ctx.names.fresh
-        new, where = fresh("val"), fresh("val")
-        out.let("vec", new, key)
-        out.let("ints", where, number)
-        behind = [fresh("val") for _ in self.vectors]
-        for mask, (keys, numbers) in zip(behind, self.vectors, strict=True):
-            out.let("ints", mask, f"behind_{self.order}({new}, {keys}, {numbers})")
-        for i in reversed(range(len(behind))):
-            keys, numbers = self.vectors[i]
-            before = (behind[i - 1], *self.vectors[i - 1]) if i else ("splat_int(0)", keys, numbers)
-            moves = fresh("val")
-            out.let("ints", moves, f"SHIFT_LANES({before[0]}, {behind[i]})")
-            for vector, previous, value, choose in (
-                (keys, before[1], new, "select"), (numbers, before[2], where, "select_int")
-            ):
-                moved = f"{choose}({moves}, SHIFT_LANES({previous}, {vector}), {value})"
-                out.line(f"{vector} = {choose}({behind[i]}, {moved}, {vector});")
-
-    def finish(self, start: str) -> None:
-        """The vectors back into the list."""
-        if not self.vectors:
+    def _thin_out(self, keys: Sequence[str], bits: str) -> None:
+        """Of too many elements for the list those that reach a bound of their own; of equal ones, as many as places."""
+        out, length = self.ctx.out, self.node.length
+        if len(keys) * self.ctx.lanes <= length or self._parts() > len(keys):
             return
-        out, length, lanes = self.ctx.out, self.node.length, self.ctx.lanes
-        before, numbers = self.ctx.names.fresh("before"), self.ctx.names.fresh("numbers")
-        out.line(f"int64_t {before}[{length}];")
-        out.line(f"lane_int {numbers}[{len(self.vectors) * lanes}];")
-        for i, (keys, vector) in enumerate(self.vectors):
-            out.line(f"store_tail({self.keys} + {i * lanes}, {keys}, {min(lanes, length - i * lanes)});")
-            out.line(f"store_numbers({numbers} + {i * lanes}, {vector});")
-        slot = self.ctx.names.fresh("slot")
-        out.line(f"for (int {slot} = 0; {slot} < {length}; {slot}++) {before}[{slot}] = {self.indices}[{slot}];")
-        with out.block(f"for (int {slot} = 0; {slot} < {length}; {slot}++)"):
-            number = f"{numbers}[{slot}]"
-            out.line(f"if ({number} >= 0) {self.indices}[{slot}] = {bare(self._index(start, number))};")
-            out.line(f"else if ({number} != NOWHERE) {self.indices}[{slot}] = {before}[-1 - {number}];")
+        above = self.ctx.names.fresh("above")
+        numbers = [f"{self.better}({key}, splat({self.worst}))" for key in keys]
+        with out.block(f"if (__builtin_popcountll({bits}) >= {length})"):
+            out.line(f"{self.bound} = {self.better}({self.bound}, splat({self._bound(numbers, 1)}));")
+            out.let("uint64_t", above, self._word(keys, self.beaten, self.bound))
+            reached = self._word(keys, self.reached, self.bound)
+            out.line(f"{bits} &= {above} | first_bits({bits} & ~{above} & ({reached}), {length});")
+
+    def _append_certain(self, bits: str, group: str, start: str, position: str) -> None:
+        """Those of the elements that are not to be skipped."""
+        out, slot = self.ctx.out, self.ctx.names.fresh("slot")
+        with out.block(f"for (; {bits}; {bits} &= {bits} - 1)"):
+            out.line(f"const int {slot} = __builtin_ctzll({bits});")
+            number = f"{position} + {slot}"
+            place: Expr = Text(f"({number})" if start == "0" else f"({start} + {number})")
+            index = bare(self.scalars.integer(replace_var(self.node.index, self.var, place)))
+            out.line(f"{self.new_keys}[{self.count}] = {group}[{slot}];")
+            out.line(f"{self.new_indices}[{self.count}] = {index};")
+            out.line(f"{self.count} += {self.new_indices}[{self.count}] >= 0;")
+
+    def _enter(self) -> str:
+        places = f"{self.keys}, {self.indices}, {self.node.length}, {self.held}"
+        return f"enter_list({places}, {self.new_keys}, {self.new_indices}, {self.count}, {self.sign})"
+
+    def finish(self) -> None:
+        """What still waits enters."""
+        self.ctx.out.line(f"if ({self.count} > 0) {self._enter()};")

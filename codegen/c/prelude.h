@@ -211,52 +211,110 @@ INLINE unsigned lane_bits(ints m) {
 #endif
 
 /* ---- sorted lists of (key, index) pairs, best first; an index below 0 marks an empty place ---- */
-/*section NOWHERE */
-#define NOWHERE ((lane_int)(1ull << (REAL_BITS - 1))) /* number of an empty place */
-/*section list_numbers */
-/* The numbers of what is in a list: -1 - place. */
-INLINE ints list_numbers(const int64_t *indices, int first, int n) {
-  ints r = splat_int(-1 - first) - IOTA;
-  for (int i = 0; i < n; i++) r[i] = indices[first + i] < 0 ? NOWHERE : r[i];
-  return r;
+/*section MANY_NEW MOST_NEW */
+#define MANY_NEW (4 * LANES)      /* new elements that are put into a list at once */
+#define MOST_NEW (5 * LANES + 64) /* room for them, for those of one word more, and for the rest of a vector */
+/*section list_held */
+INLINE int list_held(const int64_t *indices, int length) { /* filled places */
+  int held = 0;
+  while (held < length && indices[held] >= 0) held++;
+  return held;
 }
-/*section store_numbers */
+/*section off_zero just_worse */
+/* A number, or a worse one near zero: there a processor may take different numbers for equal ones (subnormal numbers for
+ * zeros). `sign` is -1 where small numbers are good. */
+INLINE real off_zero(real x, real sign) { return x >= -LEAST_NORMAL && x <= LEAST_NORMAL ? -LEAST_NORMAL * sign : x; }
+/* The next number, off zero, or NaN beyond the last one. */
+INLINE real just_worse(real x, real sign) {
+  union { real number; lane_int bits; } u = {x * sign};
+  u.bits += u.number > 0 ? -1 : 1;
+  return u.number * sign;
+}
+/*section LEAST_NORMAL */
+#if REAL_BITS == 32
+#define LEAST_NORMAL 0x1p-126f
+#else
+#define LEAST_NORMAL 0x1p-1022
+#endif
+/*section best_lanes */
+INLINE vec best_lanes(vec a, vec b) { /* the largest of both, as many as there are lanes, in any order */
+  b = sorted_lanes(b);
+  return larger(sorted_lanes(a), REVERSED(b));
+}
+/*section nth_lane */
+INLINE real nth_lane(vec a, int n) { /* the lane that has n larger ones before it */
+  const vec sorted = sorted_lanes(a);
+  return sorted[n];
+}
+/*section first_bits */
+INLINE uint64_t first_bits(uint64_t bits, int most) { /* the lowest of them */
+  uint64_t others = bits;
+  for (int i = 0; i < most; i++) others &= others - 1;
+  return bits ^ others;
+}
+/*section append */
+/* Appends the elements of a group whose bits are set, in order. The first two steps are taken even where there are fewer
+ * elements: how many there are cannot be predicted, and a wrong guess costs more. */
+static __attribute__((noinline, unused)) int append(uint64_t bits, const real *group, int size, int64_t first, real *keys,
+                                                    int64_t *indices, int count) {
+  const uint64_t stop = 1ull << (size - 1);
+  int slot = __builtin_ctzll(bits | stop);
+  keys[count] = group[slot], indices[count] = first + slot;
+  count += bits != 0;
+  bits &= bits - 1;
+  slot = __builtin_ctzll(bits | stop);
+  keys[count] = group[slot], indices[count] = first + slot;
+  count += bits != 0;
+  for (bits &= bits - 1; bits; bits &= bits - 1) {
+    slot = __builtin_ctzll(bits);
+    keys[count] = group[slot], indices[count++] = first + slot;
+  }
+  return count;
+}
+/*section ordered */
+INLINE ints ordered(vec x) { /* integers in the order of the keys: NaN above all numbers, one zero */
+  const ints bits = (ints)(x + splat(0));
+  return select_int(x != x, splat_int(~SIGN_BIT), bits ^ ((bits < 0) & ~splat_int(SIGN_BIT)));
+}
+/*section enter_list */
+/* Puts `count` new elements into a list of which `held` places are filled, returns how many are then. The place of a new
+ * element among its like is the number of those before it: the better ones and the equal ones that came first, of which
+ * those in earlier vectors are at least, those in later vectors more than a lane. The merge runs from the back, over what
+ * is in the list. */
+static __attribute__((noinline, unused)) int enter_list(real *keys, int64_t *indices, int length, int held,
+                                                        const real *new_keys, const int64_t *new_indices, int count,
+                                                        real sign) {
+  lane_int order[MOST_NEW], place[MOST_NEW];
+  real sorted[MOST_NEW];
+  int64_t from[MOST_NEW];
+  const int many = count > 1 ? count : 0; /* one alone is the first */
+  place[0] = 0;
+  for (int v = 0; v < many; v += LANES)
+    store_numbers(order + v, select_int(first_lanes(many - v), ordered(load(new_keys + v) * splat(sign)),
+                                        splat_int(SIGN_BIT)));
+  for (int v = 0; v < many; v += LANES) {
+    const ints own = load_numbers(order + v), below = own - splat_int(1);
+    ints before = {0}, later = IOTA;
+    int c = 0;
+    for (; c < v; c++) before -= splat_int(order[c]) > below;
+    for (; c < v + LANES && c < many; c++, later -= 1) before -= splat_int(order[c]) > own + (later > 0);
+    for (; c < many; c++) before -= splat_int(order[c]) > own;
+    store_numbers(place + v, before);
+  }
+  for (int i = 0; i < count; i++) sorted[place[i]] = new_keys[i], from[place[i]] = new_indices[i];
+  int i = held - 1, j = (count < length ? count : length) - 1;
+  for (int z = i + j + 1; j >= 0; z--) {
+    const int old = i >= 0 && (sorted[j] * sign > keys[i] * sign || (sorted[j] != sorted[j] && keys[i] == keys[i]));
+    if (z < length) keys[z] = old ? keys[i] : sorted[j], indices[z] = old ? indices[i] : from[j];
+    if (old) i--;
+    else j--;
+  }
+  return held + count < length ? held + count : length;
+}
+/*section store_numbers load_numbers */
 typedef lane_int number_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 INLINE void store_numbers(lane_int *p, ints x) { *(number_memory *)p = x; }
-/*section behind_largest */
-/* Places that come after a new element: smaller keys, empty places, and all numbers where it is NaN. */
-INLINE ints behind_largest(vec x, vec keys, ints numbers) {
-  return (x > keys) | (numbers == splat_int(NOWHERE)) | ((x != x) & (keys == keys));
-}
-/*section behind_smallest */
-INLINE ints behind_smallest(vec x, vec keys, ints numbers) {
-  return (x < keys) | (numbers == splat_int(NOWHERE)) | ((x != x) & (keys == keys));
-}
-/*section last_key */
-/* What an element must beat to enter: the last key, or NaN, which stops nothing, while that place is empty. */
-INLINE real last_key(const real *keys, const int64_t *indices, int length) {
-  return indices[length - 1] < 0 ? NOT_A_NUMBER : keys[length - 1];
-}
-/*section insert_largest */
-static inline __attribute__((unused)) int before_largest(real key, real other, int64_t place) {
-  return place < 0 || key > other || (key != key && other == other);
-}
-static __attribute__((unused)) void insert_largest(real *keys, int64_t *indices, int length, real key, int64_t index) {
-  int z = length - 1;
-  if (index < 0 || !before_largest(key, keys[z], indices[z])) return;
-  for (; z > 0 && before_largest(key, keys[z - 1], indices[z - 1]); z--) keys[z] = keys[z - 1], indices[z] = indices[z - 1];
-  keys[z] = key, indices[z] = index;
-}
-/*section insert_smallest */
-static inline __attribute__((unused)) int before_smallest(real key, real other, int64_t place) {
-  return place < 0 || key < other || (key != key && other == other);
-}
-static __attribute__((unused)) void insert_smallest(real *keys, int64_t *indices, int length, real key, int64_t index) {
-  int z = length - 1;
-  if (index < 0 || !before_smallest(key, keys[z], indices[z])) return;
-  for (; z > 0 && before_smallest(key, keys[z - 1], indices[z - 1]); z--) keys[z] = keys[z - 1], indices[z] = indices[z - 1];
-  keys[z] = key, indices[z] = index;
-}
+INLINE ints load_numbers(const lane_int *p) { return *(const number_memory *)p; }
 
 /* ---- elementary functions ---- */
 /*section SIGN_BIT */

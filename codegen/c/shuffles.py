@@ -20,6 +20,24 @@ def _fold(name: str, lanes: int, vector: str, result: str, combine: str) -> str:
     return "\n".join([*lines, "  return a[0];", "}"])
 
 
+def sorting(lanes: int) -> str:
+    """`sorted_lanes`, the largest lane first: a bitonic network whose comparisons all point the same way.
+
+    Two runs of sorted lanes become one: lanes that mirror each other in the pair are compared, then those at half the
+    distance of a run, and so on.
+    """
+    lines = ["INLINE vec sorted_lanes(vec a) {", "  vec b;"]
+    run = 1
+    while run < lanes:
+        for flip in (2 * run - 1, *(run >> i for i in range(1, run.bit_length()))):
+            other = _indices(lanes, lambda i, f=flip: i ^ f)  # type: ignore[misc]
+            ends = _indices(lanes, lambda i, f=flip: i if i < i ^ f else lanes + i)  # type: ignore[misc]
+            lines.append(f"  b = SHUFFLE(a, a, {other});")
+            lines.append(f"  a = SHUFFLE(larger(a, b), smaller(a, b), {ends});")
+        run *= 2
+    return "\n".join([*lines, "  return a;", "}"])
+
+
 def transpose(lanes: int) -> str:
     """`d[c * ldd + l] = s[l * lds + c]` for a square of LANES x LANES.
 
@@ -104,7 +122,6 @@ def lane_functions(lanes: int, bits: int) -> dict[str, str]:
     count = ", ".join(map(str, range(lanes)))
     table = {
         "IOTA": f"#define IOTA ((ints){{{count}}})",
-        "SHIFT_LANES": f"#define SHIFT_LANES(a, b) SHUFFLE(a, b, {_indices(lanes, lambda i: lanes - 1 + i)})",
         "IOTA_LONG": f"#define IOTA_LONG ((longs){{{count}}})",
         "any_lane": _fold("any_lane", lanes, "ints", "int", "a | b").replace(
             "return a[0]", "return a[0] != 0"
@@ -116,6 +133,8 @@ def lane_functions(lanes: int, bits: int) -> dict[str, str]:
         "product_lanes": _fold("product_lanes", lanes, "vec", "real", "a * b"),
         "max_lanes": _fold("max_lanes", lanes, "vec", "real", "larger(a, b)"),
         "min_lanes": _fold("min_lanes", lanes, "vec", "real", "smaller(a, b)"),
+        "sorted_lanes": sorting(lanes),
+        "REVERSED": f"#define REVERSED(a) SHUFFLE(a, a, {_indices(lanes, lambda i: lanes - 1 - i)})",
         "transpose_square": transpose(lanes),
     }
     return table

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from redfuser.codegen.c.address import mentions
 from redfuser.codegen.c.context import Context
@@ -83,7 +85,7 @@ class SweepPrinter:
             for gathered in self.folds:
                 gathered.finish()
             for insert in self.inserts:
-                insert.finish(self.start)
+                insert.finish()
 
     def _name(self, red: Red) -> str:
         return self.ctx.names.get("variable", red.name)
@@ -103,7 +105,7 @@ class SweepPrinter:
         hoisted = map_lanes(s, lambda e: self._hoist(e, stored, fixed))
         self.reds, self.puts = hoisted.reds, hoisted.puts
         self.folds = [FoldPrinter(self.ctx, self.scalars, f, self._copies()) for f in hoisted.folds]
-        self.inserts = [InsertPrinter(self.ctx, self.scalars, s.var, i) for i in hoisted.inserts]
+        self.inserts = [InsertPrinter(self.ctx, self.scalars, s.var, i, self._copies()) for i in hoisted.inserts]
         written = {p.cell for p in self.puts}
         for cell in dict.fromkeys(
             [*(x for e in self._roots() for x in walk(e) if isinstance(x, At)), *written]
@@ -115,6 +117,8 @@ class SweepPrinter:
             fold.start()
         for insert in self.inserts:
             insert.start()
+            uses = count_uses([insert.node.key])
+            insert.look_ahead(partial(self._lanes, left=None, uses=uses), stored, self.count)
 
     def _roots(self) -> list[Expr]:
         """What is computed in vectors: indices of insertions are computed for single lanes."""
@@ -275,9 +279,7 @@ class SweepPrinter:
         values: list[list[str]] = []
         keys: list[list[str]] = []
         for copy in range(copies):
-            position = f"at + {copy * self.ctx.lanes}" if copy else "at"
-            start = position if self.start == "0" else f"{self.start} + {position}"
-            lanes = Lanes(self.ctx, self.scalars, self.sweep.var, start, position, left, self.cells, uses)
+            lanes = self._lanes(f"at + {copy * self.ctx.lanes}" if copy else "at", left, uses)
             for put in self.puts:
                 self._store(lanes, put, put.cell == streamed)
             values.append([self._accumulate(lanes, a, copy) for a in self.accumulators])
@@ -293,6 +295,11 @@ class SweepPrinter:
                     self.ctx.out.line(
                         f"{a.nans} |= unordered({column[k]}, {column[min(k + 1, copies - 1)]});"
                     )
+
+    def _lanes(self, position: str, left: str | None, uses: Mapping[Expr, int]) -> Lanes:
+        """The printer of the vector at a position."""
+        start = position if self.start == "0" else f"{self.start} + {position}"
+        return Lanes(self.ctx, self.scalars, self.sweep.var, start, position, left, self.cells, uses)
 
     def _accumulate(self, lanes: Lanes, a: _Accumulator, copy: int) -> str:
         """Combine this vector's value into the accumulator; returns the name of the value where NaN is watched for."""

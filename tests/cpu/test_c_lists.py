@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from list_programs import check, listing, z_
 from programs import LENGTHS, N, R, agree, each_variant, n, portable, r, row_cell, task_kernel
 
 from redfuser.codegen.check import check_kernel
-from redfuser.codegen.nodes import At, Buf, Fold, Insert, Put, Red, Set, Sweep
+from redfuser.codegen.nodes import At, Buf, Fold, Insert, Set, Sweep
 from redfuser.errors import CheckError
 from redfuser.ir import Const, Var, op, rewrite, select
 from redfuser.ir.monoids import parts_monoid
@@ -16,45 +17,6 @@ pytestmark = pytest.mark.usefixtures("session_cache")
 
 VARIANTS = each_variant()
 COMPUTE = pytest.mark.parametrize("compute", ["float32", "float64"])
-place, z_ = Var("place"), Var("z_")
-
-
-def listing(compute: str, k: int, largest: bool, unroll: int = 2, key=None, index=n, tensors=None):
-    """The k best of every row with their indices, and the row's sum in the same sweep."""
-    x = row_cell("x", compute)
-    keys, indices = Buf("keys", (Const(k),), "local", compute), Buf("places", (Const(k),), "local", "int64")
-    insert = Insert(At(keys, (z_,)), At(indices, (z_,)), x if key is None else key, index, largest)
-    y, i, s = (Buf(b, shape, "global", d, len(shape) - 1)
-               for b, shape, d in (("y", (R, Const(k)), compute), ("i", (R, Const(k)), "int64"), ("s", (R,), compute)))
-    nothing = Const(-np.inf if largest else np.inf)
-    body = [
-        Sweep("place", Const(0), Const(k), (), (
-            Put(At(keys, (place,)), nothing), Put(At(indices, (place,)), Const(-1)),
-        )),
-        Sweep("n", Const(0), N, (Red("total", "sum", x),), (), unroll, inserts=(insert,)),
-        Set(At(s, (r,)), Var("total")),
-        Sweep("place", Const(0), Const(k), (), (Put(At(y, (r, place)), At(keys, (place,))),)),
-        Sweep("place", Const(0), Const(k), (), (Put(At(i, (r, place)), At(indices, (place,))),)),
-    ]
-    return task_kernel("listing", compute, tensors or [x.buf], [y, i, s], body, local=(keys, indices))
-
-
-def expected(x: np.ndarray, k: int, largest: bool):
-    """By the definition: a stable sort with NaN first, empty places at the end."""
-    score = np.where(np.isnan(x), 0, -x if largest else x)
-    order = np.lexsort((np.arange(x.shape[1]) + np.zeros(x.shape, int), score, ~np.isnan(x)), axis=-1)[:, :k]
-    values = np.full((len(x), k), -np.inf if largest else np.inf, x.dtype)
-    indices = np.full((len(x), k), -1)
-    values[:, : order.shape[1]] = np.take_along_axis(x, order, -1)
-    indices[:, : order.shape[1]] = order
-    return values, indices
-
-
-def check(kernel, variant, x: np.ndarray, k: int, largest: bool) -> None:
-    got = agree(kernel, variant, [x], {"r": len(x), "n": x.shape[1]}, rtol=1e-4, atol=1e-4)
-    for have, want in zip(got[:2], expected(x, k, largest), strict=True):
-        np.testing.assert_array_equal(have, want)
-
 
 @VARIANTS
 @COMPUTE
