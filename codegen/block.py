@@ -31,7 +31,6 @@ from redfuser.codegen.parts import (
 )
 from redfuser.derivation.fusion import Accumulator
 from redfuser.ir import (
-    COSTLY,
     MONOIDS,
     RANK,
     Cast,
@@ -40,11 +39,11 @@ from redfuser.ir import (
     Let,
     New,
     Old,
-    Op,
     Var,
     find_parts,
     free_axes,
     has_parts,
+    is_costly,
     op,
     refs,
     rewrite,
@@ -349,7 +348,7 @@ class Row:
         lanes = {Var(v.lane) for v in self.vectors.values()}
 
         def leaf(x: Expr) -> Expr | None:
-            if not (isinstance(x, Op) and x.fn in COSTLY) or any(y in lanes for y in walk(x)):
+            if not is_costly(x) or any(y in lanes for y in walk(x)):
                 return None
             if x not in memo:
                 memo[x] = self.let(out, "factor", x, self.names.dtype_of(x, self.space.compute))

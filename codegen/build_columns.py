@@ -43,18 +43,17 @@ from redfuser.derivation.fusion import Accumulator
 from redfuser.extract.decisions import ColumnDecisions
 from redfuser.extract.flatten import Flat
 from redfuser.ir import (
-    COSTLY,
     MONOIDS,
     Cast,
     Const,
     Expr,
     Let,
     Old,
-    Op,
     Out,
     find_parts,
     free_axes,
     has_parts,
+    is_costly,
     op,
     refs,
     select,
@@ -356,4 +355,4 @@ class _ColumnPhase:
 
 def _is_cheap(a: Accumulator) -> bool:
     """Do loads and stores of its state take longer than an element's arithmetic?"""
-    return not has_parts(a.monoid) and not any(isinstance(x, Op) and x.fn in COSTLY for x in walk(a.body))
+    return not has_parts(a.monoid) and not any(map(is_costly, walk(a.body)))

@@ -28,12 +28,13 @@ def useful_share(extent: int, tile: int) -> float:
 def unroll(profile: Profile, reductions: int, loads: int, costly: bool = False) -> int:
     """Independent accumulators per reduction of a sweep: as many as registers hold, at most 4.
 
-    A dependent chain costs 1.42 to 1.54x with one accumulator, 1.05x with two. Without a reduction there is no chain:
+    A load keeps its register for one copy only (five reductions of two arrays: two accumulators each, 0.87 of the time
+    with one). A dependent chain costs 1.42 to 1.54x with one accumulator, 1.05x with two. Without one there is no chain:
     more copies gain nothing and cost a sixth of a row kernel's compile time. Two hide behind an exponential.
     """
     if not reductions:
         return 1
-    return max(1, min(2 if costly else MAX_UNROLL, (profile.registers - 4) // max(1, reductions + loads)))
+    return max(1, min(2 if costly else MAX_UNROLL, (profile.registers - 2 - loads) // reductions))
 
 
 def block_length(profile: Profile, itemsize: int, streams: int, corrected: bool) -> int:

@@ -11,7 +11,7 @@ from redfuser.extract.decisions import ColumnDecisions, RowDecisions, Setting
 from redfuser.extract.device import CPU_SLOTS
 from redfuser.extract.flatten import awaited_places
 from redfuser.extract.work import row_costs
-from redfuser.ir import COSTLY, Expr, Op, find_parts, free_axes, walk
+from redfuser.ir import Expr, find_parts, free_axes, is_costly, walk
 from redfuser.ir.dtypes import numpy_dtype
 
 Notes = tuple[str, ...]
@@ -66,7 +66,7 @@ def _is_list(a: Accumulator) -> bool:
 
 def _is_costly(e: Expr, stream: str) -> bool:
     """Does an output along the stream compute exponentials or logarithms of its elements?"""
-    return any(isinstance(x, Op) and x.fn in COSTLY and stream in free_axes(x) for x in walk(e))
+    return any(is_costly(x) and stream in free_axes(x) for x in walk(e))
 
 
 def _total_bytes(s: Setting) -> int:

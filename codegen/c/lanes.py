@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from redfuser.codegen.c.address import coefficient, mentions
 from redfuser.codegen.c.context import Context
-from redfuser.codegen.c.scalars import Scalars, bare, integer_power, power_text, replace_var
+from redfuser.codegen.c.scalars import Scalars, bare, power_text, replace_var
 from redfuser.codegen.c.types import BOOL, INT, Text, is_real
 from redfuser.codegen.nodes import At
 from redfuser.errors import CheckError
-from redfuser.ir import OPS, Cast, Const, Expr, Op, Var, children, op, walk
+from redfuser.ir import OPS, Cast, Const, Expr, Op, Var, children, op, small_power, walk
 from redfuser.ir.dtypes import STORAGE_ONLY
 
 VECTOR = {"real": "vec", "mask": "ints", "int": "ints", "long": "longs"}
@@ -321,8 +321,8 @@ class Lanes:
         return f"({args[0]} {_INFIX[e.fn]} {args[1]})"
 
     def _real_op(self, e: Op) -> str:
-        if e.fn == "pow" and integer_power(e.args[1]) is not None:
-            exponent = integer_power(e.args[1])
+        if e.fn == "pow" and small_power(e.args[1]) is not None:
+            exponent = small_power(e.args[1])
             assert exponent is not None
             base = self.value(e.args[0], "real")
             base = base if base.isidentifier() else self.name("real", base)

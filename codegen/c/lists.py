@@ -18,7 +18,7 @@ from redfuser.codegen.c.lanes import Cell, Lanes
 from redfuser.codegen.c.scalars import Scalars, bare, replace_var
 from redfuser.codegen.c.types import Text
 from redfuser.codegen.nodes import At, Insert
-from redfuser.ir import COSTLY, Const, Expr, Op, Var, walk
+from redfuser.ir import Const, Expr, Var, is_costly, walk
 
 LOOK_AHEAD = 256
 """Elements per place of a list that are looked at beforehand: more would spare less than they cost."""
@@ -106,7 +106,7 @@ class InsertPrinter:
         """Whether keys can be computed a second time, in vectors and for little."""
         parts = list(walk(self.node.key))
         loads = [x for x in parts if isinstance(x, At) and x in cells]
-        costly = any(isinstance(x, Op) and x.fn in COSTLY for x in parts)
+        costly = any(map(is_costly, parts))
         return not costly and all(x.buf.name not in stored and cells[x].step is not None for x in loads)
 
     def _bound(self, vectors: Sequence[str], columns: int) -> str:

@@ -7,7 +7,7 @@ from redfuser.codegen.c.context import Context
 from redfuser.codegen.c.types import BOOL, F32, F64, INT, SCALAR, Text, is_real, literal, narrowed, storage
 from redfuser.codegen.nodes import At
 from redfuser.errors import CheckError
-from redfuser.ir import OPS, Cast, Const, Expr, Op, Size, Var, rewrite
+from redfuser.ir import OPS, Cast, Const, Expr, Op, Size, Var, rewrite, small_power
 from redfuser.ir.dtypes import STORAGE_ONLY
 from redfuser.ir.term import base_axis
 
@@ -50,14 +50,6 @@ _LIBM = {
 def replace_var(e: Expr, var: str, value: Expr) -> Expr:
     """`e` with a variable replaced."""
     return rewrite(e, lambda x: value if isinstance(x, Var) and x.name == var else None)
-
-
-def integer_power(exponent: Expr) -> int | None:
-    """The exponent as a small integer: such powers are products, as in NumPy's fast paths."""
-    if not isinstance(exponent, Const):
-        return None
-    value = float(exponent.value)
-    return int(value) if value.is_integer() and abs(value) <= 4 else None
 
 
 def power_text(base: str, exponent: int, one: str) -> str:
@@ -181,7 +173,7 @@ class Scalars:
             return f"({a} {_INFIX[e.fn]} {b})"
         if e.fn in ("idiv", "imod"):
             return self._integer_division(e)
-        if e.fn == "pow" and integer_power(e.args[1]) is not None:
+        if e.fn == "pow" and small_power(e.args[1]) is not None:
             return self._power(e, kind)
         args = [self.of(x, kind) for x in e.args]
         if e.fn in ("max", "min", "sign"):
@@ -211,7 +203,7 @@ class Scalars:
         return f"{'floor_div' if e.fn == 'idiv' else 'floor_mod'}({bare(a)}, {bare(b)})"
 
     def _power(self, e: Op, kind: str) -> str:
-        exponent = integer_power(e.args[1])
+        exponent = small_power(e.args[1])
         assert exponent is not None
         base, one = self.of(e.args[0], kind), literal(1, kind)
         if isinstance(e.args[0], (Var, Const, Text)) or abs(exponent) < 2:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from redfuser.codegen.nodes import At, Buf, For, If, LetInt, LetScalar, MatMul, Pack, Set, Stmt, Sweep
-from redfuser.ir import COSTLY, Expr, Op, Var, children, walk
+from redfuser.ir import Expr, Var, children, is_costly, walk
 
 Body = tuple[Stmt, ...]
 
@@ -56,13 +56,9 @@ def lane_expressions(s: Sweep) -> Iterator[Expr]:
         yield from (insert.key, insert.index)
 
 
-def is_costly(s: Stmt) -> bool:
+def is_costly_sweep(s: Stmt) -> bool:
     """Is it a sweep that computes exponentials, logarithms or their like?"""
-    return isinstance(s, Sweep) and any(_holds_costly(e) for e in lane_expressions(s))
-
-
-def _holds_costly(e: Expr) -> bool:
-    return (isinstance(e, Op) and e.fn in COSTLY) or any(map(_holds_costly, children(e)))
+    return isinstance(s, Sweep) and any(is_costly(x) for e in lane_expressions(s) for x in walk(e))
 
 
 def map_lanes(s: Sweep, f: Callable[[Expr], Expr]) -> Sweep:

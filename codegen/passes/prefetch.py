@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from redfuser.codegen.nodes import At, Stmt, Sweep
-from redfuser.codegen.passes.bodies import Body, is_costly
+from redfuser.codegen.passes.bodies import Body, is_costly_sweep
 
 SHARES = 2
 """Sweeps that share the lines: a trip of a sweep covers at least two."""
@@ -24,7 +24,7 @@ def prefetch(body: Body, lane: str, cells: Iterable[At]) -> Body:
     sweeps = [i for i, s in enumerate(body) if isinstance(s, Sweep) and s.var == lane]
     if not ahead or not sweeps:
         return body
-    costly = [i for i in sweeps if is_costly(body[i])]
+    costly = [i for i in sweeps if is_costly_sweep(body[i])]
     if len(sweeps) == 1 and not costly:
         return body
     reading = [i for i in sweeps if not _writes(body[i])] or sweeps

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, Put, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, depends_on, lane_expressions, map_lanes
-from redfuser.ir import COSTLY, Expr, Op, Var, children, op, rewrite, walk
+from redfuser.ir import Expr, Var, children, is_costly, op, rewrite, walk
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def share(body: Body, lane: str, extent: tuple[Expr, ...], names: Names, compute
 
 
 def _costly_terms(e: Expr, lane: str) -> Iterable[Expr]:
-    if isinstance(e, Op) and e.fn in COSTLY and depends_on(e, lane):
+    if is_costly(e) and depends_on(e, lane):
         yield e
         return
     for c in children(e):

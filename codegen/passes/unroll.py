@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redfuser.codegen.nodes import At, Sweep
-from redfuser.codegen.passes.bodies import Body, is_costly, lane_expressions, map_bodies
+from redfuser.codegen.passes.bodies import Body, is_costly_sweep, lane_expressions, map_bodies
 from redfuser.extract import Profile
 from redfuser.extract.choose import unroll as choose_unroll
 from redfuser.ir import Const, walk
@@ -18,7 +18,7 @@ def unroll(body: Body, profile: Profile, compute: str) -> Body:
         if isinstance(s, Sweep):
             loads = {x for e in lane_expressions(s) for x in walk(e) if isinstance(x, At)}
             results = len(s.reds) + sum(len(f.names) for f in s.folds) + len(s.inserts)
-            factor = choose_unroll(profile, results, len(loads), is_costly(s))
+            factor = choose_unroll(profile, results, len(loads), is_costly_sweep(s))
             if isinstance(s.lo, Const) and isinstance(s.hi, Const):
                 vectors = max(1, int(s.hi.value - s.lo.value) // profile.lanes(compute))
                 factor = min(factor, vectors)

@@ -20,8 +20,10 @@ from redfuser.ir.expr import (
     Tuple,
     Var,
     computed,
+    is_costly,
     op,
     select,
+    small_power,
     wrap,
 )
 from redfuser.ir.interpret import run_cascade, run_term
@@ -47,7 +49,7 @@ __all__ = [
     "COMPARISONS", "COSTLY", "MONOIDS", "NEG_INF", "OPS", "POS_INF", "RANK", "Axis", "Cascade", "Cast", "Const", "Expr",
     "Idx", "Let", "Load", "New", "Node", "Old", "Op", "Out", "Part", "PartsMonoid", "Reduce", "Reduction", "Ref",
     "Size", "Tensor", "Term", "Tuple", "Var", "check_cascade", "check_term", "children", "comparisons", "computed",
-    "find_parts", "free_axes", "has_parts", "is_monoid", "monoid", "names_read", "node", "op", "parts_monoid", "refs",
-    "rename_axes", "rewrite", "run_cascade", "run_term", "select", "show", "substitute", "walk", "with_children",
-    "wrap", "written_size",
+    "find_parts", "free_axes", "has_parts", "is_costly", "is_monoid", "monoid", "names_read", "node", "op",
+    "parts_monoid", "refs", "rename_axes", "rewrite", "run_cascade", "run_term", "select", "show", "small_power",
+    "substitute", "walk", "with_children", "wrap", "written_size",
 ]

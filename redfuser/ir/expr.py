@@ -15,7 +15,7 @@ import numpy as np
 
 from redfuser.errors import TraceError
 from redfuser.ir.node import Node, node
-from redfuser.ir.ops import OPS
+from redfuser.ir.ops import COSTLY, OPS
 
 Number = int | float | Fraction
 
@@ -297,6 +297,23 @@ def op(fn: str, *args: Any) -> Expr:
 def select(condition: Any, a: Any, b: Any) -> Expr:
     """`a` where the condition holds, else `b` (np.where on expressions)."""
     return op("select", condition, a, b)
+
+
+SMALL_POWER = 4
+"""Integer powers up to here are products, as in NumPy's fast paths."""
+
+
+def small_power(exponent: Expr) -> int | None:
+    """The exponent, where it makes the power a short product."""
+    if not isinstance(exponent, Const):
+        return None
+    value = float(exponent.value)
+    return int(value) if value.is_integer() and abs(value) <= SMALL_POWER else None
+
+
+def is_costly(e: Expr) -> bool:
+    """Is it a transcendental operation, worth computing once and keeping? A small power is none."""
+    return isinstance(e, Op) and e.fn in COSTLY and not (e.fn == "pow" and small_power(e.args[1]) is not None)
 
 
 _UFUNC_TO_OP: dict[np.ufunc, str] = {

@@ -39,7 +39,9 @@ def test_unknown_profile_is_named() -> None:
 
 
 def test_unroll_leaves_registers_for_constants() -> None:
-    assert [choose.unroll(AVX2, 1, loads) for loads in (1, 2, 3, 5, 11, 40)] == [4, 4, 3, 2, 1, 1]
+    assert [choose.unroll(AVX2, 1, loads) for loads in (1, 2, 11, 12, 13, 40)] == [4, 4, 3, 2, 1, 1]
+    assert [choose.unroll(AVX2, reductions, 2) for reductions in (3, 4, 5, 6, 8)] == [4, 3, 2, 2, 1]
+    assert choose.unroll(AVX2, 1, 1, costly=True) == 2
     assert choose.unroll(Profile.generic(64), 3, 2) == 4
     assert choose.unroll(AVX2, 0, 1) == 1  # no reduction: no chain to break
 
