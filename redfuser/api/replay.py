@@ -115,8 +115,8 @@ class Replay:
         self._masks = tuple(a.dtype.alignment - 1 for a in arguments)
         self._extents = tuple(extent(a) for a in arguments)
         outs = [notes.outs[n] for n in names if n in notes.outs]
-        self._out_masks = tuple(a.dtype.alignment - 1 for a in outs)
-        self._out_extents = tuple(extent(a) for a in outs)
+        self._out_places = tuple((a.dtype.alignment - 1, *extent(a)) for a in outs)
+        self._apart: tuple[list[int], list[int]] | None = None  # where inputs and outputs lay that were apart
         large = any(math.prod(shape) * dtype.itemsize >= LEAST for shape, dtype in made.values())
         self._empty: Callable[..., Array] = pool().empty if large else np.empty
         self._stats = stats
@@ -134,28 +134,33 @@ class Replay:
         for address, mask in zip(addresses, self._masks, strict=True):
             if address & mask:
                 return None
-        if outs and not self._apart(addresses, outs):
-            return None
+        given = [data_pointer(a) for a in outs]
+        if outs:
+            for array in outs:
+                if not array.flags.writeable:
+                    return None
+            together = (addresses, given)
+            if together != self._apart:
+                if not self._are_apart(addresses, given):
+                    return None
+                self._apart = list(addresses), given
         addresses += self._fixed
         made: list[Array] = []
         for shape, dtype, position in self._fill:
             array = self._empty(shape, dtype) if position < 0 else outs[position]
             made.append(array)
-            addresses.append(data_pointer(array))
+            addresses.append(data_pointer(array) if position < 0 else given[position])
         for launch, whole in self._launches:
             launch.call(addresses if whole else [addresses[slot] + behind for slot, behind in launch.places])
             launch.built.runs += 1
         self._stats.kernel_runs += len(self._launches)
         return [made[i] for i in self._outputs]
 
-    def _apart(self, addresses: Sequence[int], outs: Sequence[Array]) -> bool:
-        """Whether the caller's outputs can be written in place."""
+    def _are_apart(self, addresses: Sequence[int], given: Sequence[int]) -> bool:
+        """Whether outputs at the addresses `given` are aligned and lie over no other array."""
         taken = [(a + lo, a + hi) for a, (lo, hi) in zip(addresses, self._extents, strict=True)]
-        for array, mask, (lo, hi) in zip(outs, self._out_masks, self._out_extents, strict=True):
-            address = data_pointer(array)
-            if address & mask or not array.flags.writeable:
-                return False
-            if any(address + lo < end and begin < address + hi for begin, end in taken):
+        for address, (mask, lo, hi) in zip(given, self._out_places, strict=True):
+            if address & mask or any(address + lo < end and begin < address + hi for begin, end in taken):
                 return False
             taken.append((address + lo, address + hi))
         return True
