@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
-from fractions import Fraction
-from typing import Any
-
-import numpy as np
-
 from redfuser.ir import (
-    OPS,
-    Cast,
     Const,
     Expr,
     Idx,
@@ -110,32 +101,6 @@ def from_affine(f: Affine) -> Expr:
     if constant == 0:
         return e
     return op("add" if constant > 0 else "sub", e, abs(constant))
-
-
-def evaluate(e: Expr, leaf: Callable[[Expr], Any]) -> Any:
-    """The value of `e` in float64; `leaf` gives the values of everything that is not an operation or constant."""
-    if isinstance(e, Const):
-        return float(e.value) if isinstance(e.value, Fraction) else e.value
-    if isinstance(e, Op):
-        with np.errstate(all="ignore"):
-            return OPS[e.fn].numpy(*(evaluate(a, leaf) for a in e.args))
-    if isinstance(e, Cast):
-        return evaluate(e.body, leaf)
-    return leaf(e)
-
-
-def random_leaves(seed: int, dtypes: Mapping[str, str], fixed: Mapping[Expr, Any]) -> Callable[[Expr], Any]:
-    """A leaf function: `fixed` values, else one random number (or truth value) per distinct leaf."""
-    rng = random.Random(seed)
-    values: dict[Expr, Any] = dict(fixed)
-
-    def leaf(e: Expr) -> Any:
-        if e not in values:
-            is_bool = isinstance(e, Load) and dtypes.get(e.tensor) == "bool"
-            values[e] = rng.random() < 0.5 if is_bool else rng.uniform(0.25, 2.0) * rng.choice((-1, 1))
-        return values[e]
-
-    return leaf
 
 
 def reduces_in(e: Expr) -> list[Reduce]:

@@ -6,14 +6,13 @@ element that a select replaces by an infinity, so that it adds exactly 0, adds 0
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from redfuser.derivation.fusion import Accumulator
-from redfuser.extract.algebra import Affine, difference, evaluate, from_affine, random_leaves
+from redfuser.extract.algebra import Affine, difference, from_affine
+from redfuser.extract.certain import certainly
 from redfuser.extract.flatten import Flat
 from redfuser.ir import (
     MONOIDS,
@@ -34,8 +33,6 @@ from redfuser.ir import (
 from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.ops import PIVOT
 
-NEUTRALITY_SAMPLES = 16
-"""A factor of unknown sign turns exp(-inf) into exp(inf) at every second point: few samples could miss it."""
 INFINITE = (NEG_INF, POS_INF)
 
 
@@ -161,10 +158,8 @@ def _neutral(a: Accumulator, mask: Op, alternative: Expr, flat: Flat) -> bool:
 
 
 def _always(e: Expr, value: float, flat: Flat) -> bool:
-    """Does `e` have this value whatever it reads? Evaluated at random points."""
-    dtypes: Mapping[str, str] = {t.name: t.dtype for t in flat.tensors}
-    values = (evaluate(e, random_leaves(seed, dtypes, {})) for seed in range(NEUTRALITY_SAMPLES))
-    return all(bool(np.equal(v, value)) for v in values)
+    """Does `e` have this value whatever it reads?"""
+    return certainly(e, value, {t.name: t.dtype for t in flat.tensors})
 
 
 # -------------------------------- removed elements

@@ -360,3 +360,31 @@ def test_a_row_that_selects_nothing_is_nothing(fn):
     assert wanted[1] == found[1] == 0
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(wanted))
     np.testing.assert_allclose(found[[0, 3]], wanted[[0, 3]])
+
+
+# ---- masks that put in ordinary numbers
+
+
+def _causal(q, k, value):
+    i = np.arange(q.shape[0])
+    return np.where(i[:, None] >= i, q @ k.T, value)
+
+
+FINITE = {
+    "a clipped score": (lambda q, k, v, t: (np.maximum(_causal(q, k, -3.0), t) - t) @ v, (-1.0, -2.9, -4.0, -10.0)),
+    "a gate": (lambda q, k, v, t: (1 / (1 + np.exp(-(_causal(q, k, -50.0) + t)))) @ v, (50.0, 3.0)),
+    "a temperature": (lambda q, k, v, t: np.exp(_causal(q, k, -1e4) / t**2) @ v, (100.0, 2.0)),
+    "a positive part": (lambda q, k, v, t: np.maximum(_causal(q, k, -1e4) + t, 0) @ v, (2e4, 1.0)),
+    "a threshold": (lambda q, k, v, t: np.where(_causal(q, k, -100.0) > t, 1.0, 0.0) @ v, (-200.0, 0.0)),
+}
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_a_finite_mask_is_an_ordinary_number(name):
+    """Scalars of any size decide what a masked element adds: none may be left out of the loop for what is usual."""
+    fn, scalars = FINITE[name]
+    q, k, v = (np.random.default_rng(i).standard_normal((64, 16)).astype("float32") for i in range(3))
+    fused = rf.fuse(fn)
+    for t in scalars:
+        wanted = fn(q.astype(float), k.astype(float), v.astype(float), t)
+        np.testing.assert_allclose(fused(q, k, v, np.float32(t)), wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from expression_values import evaluate
 from fused_examples import logsumexp, softmax, variance
 from fused_parts import ROW, M, X, Y
 
 from redfuser.derivation.fusion import Accumulator
 from redfuser.extract import Profile, exponents, plan
-from redfuser.extract.algebra import evaluate
 from redfuser.extract.exponents import mark_exponents, never_positive, scaled
 from redfuser.extract.flatten import Flat, flatten
 from redfuser.ir import Axis, Cast, Const, Expr, Idx, Let, Load, Old, Op, Part, Reduce, Ref, Tensor, op, select, walk
