@@ -25,8 +25,10 @@ class Known:
 
 
 def _given(out: Any) -> Sequence[Any]:
-    """The arrays of an `out=` argument."""
-    return () if out is None else tuple(out) if isinstance(out, (list, tuple)) else (out,)
+    """The arrays of an `out=` argument; of an empty one, itself: nothing that is an array."""
+    if out is None:
+        return ()
+    return (tuple(out) or (out,)) if isinstance(out, (list, tuple)) else (out,)
 
 
 class KnownCalls:

@@ -96,14 +96,14 @@ class Notes:
 
 
 class Replay:
-    """A call on arrays of one likeness: `run` does it again."""
+    """A call on arrays of one likeness: `run` does it again. Captured arrays may have moved since."""
 
     def __init__(self, notes: Notes, outputs: Sequence[tuple[str, tuple[int, ...]]], stats: Any) -> None:
         """`outputs`: the name of each output, and its shape for the caller."""
         shapes = dict(outputs)
         self._launches = tuple((launch, launch.takes_all(len(notes.arrays))) for launch in notes.launches)
-        self._fixed = [data_pointer(a) for a in notes.captured.values()]
-        self._kept = tuple(notes.captured.values())
+        self._captured = tuple(notes.captured.values())
+        self._captured_likeness = likeness(self._captured)
         self._given = bool(notes.outs)
         made = {n: (shapes.get(n, shape), dtype) for n, (shape, dtype) in notes.made.items()}
         order = [n for n in notes.arrays if n not in notes.arguments and n not in notes.captured]
@@ -111,9 +111,9 @@ class Replay:
         names = [name for name, _ in outputs]
         self._fill = tuple((*made[n], -1) if n in made else ((), None, names.index(n)) for n in order)
         self._outputs = tuple(order.index(n) for n in names)
-        arguments = list(notes.arguments.values())
-        self._masks = tuple(a.dtype.alignment - 1 for a in arguments)
-        self._extents = tuple(extent(a) for a in arguments)
+        inputs = (*notes.arguments.values(), *self._captured)
+        self._masks = tuple(a.dtype.alignment - 1 for a in inputs)
+        self._extents = tuple(extent(a) for a in inputs)
         outs = [notes.outs[n] for n in names if n in notes.outs]
         self._out_places = tuple((a.dtype.alignment - 1, *extent(a)) for a in outs)
         self._apart: tuple[list[int], list[int]] | None = None  # where inputs and outputs lay that were apart
@@ -122,8 +122,8 @@ class Replay:
         self._stats = stats
 
     def run(self, arrays: Sequence[Array], outs: Sequence[Array] = ()) -> list[Array] | None:
-        """The outputs; None where these arrays need more care: one is not aligned, or an output lies over another
-        array or must not be written.
+        """The outputs; None where these arrays need more care: one is not aligned, an output lies over another array
+        or must not be written, or a captured array has another shape than it had.
 
         Raises
         ------
@@ -131,6 +131,10 @@ class Replay:
             when the workspace of a kernel cannot be allocated.
         """
         addresses = [data_pointer(a) for a in arrays]
+        if self._captured:
+            if likeness(self._captured) != self._captured_likeness:
+                return None
+            addresses += [data_pointer(a) for a in self._captured]
         for address, mask in zip(addresses, self._masks, strict=True):
             if address & mask:
                 return None
@@ -144,7 +148,6 @@ class Replay:
                 if not self._are_apart(addresses, given):
                     return None
                 self._apart = list(addresses), given
-        addresses += self._fixed
         made: list[Array] = []
         for shape, dtype, position in self._fill:
             array = self._empty(shape, dtype) if position < 0 else outs[position]

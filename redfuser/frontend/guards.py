@@ -58,7 +58,7 @@ class ScopeGuard:
 
 def fingerprint(value: Any, attributes: frozenset[str], depth: int = _DEPTH) -> Any:
     """A comparable picture of a value: numbers and strings by value, containers by their contents, objects by identity
-    and the named `attributes`, arrays and functions by identity (an array's elements are read at every call)."""
+    and the named `attributes`, functions by identity, arrays by identity and shape (elements are read at every call)."""
     if isinstance(value, _SIMPLE):
         return type(value), repr(value)  # repr tells 0.0 from -0.0 and lets NaN equal itself
     if depth and isinstance(value, (list, tuple, set, frozenset)):
@@ -66,7 +66,9 @@ def fingerprint(value: Any, attributes: frozenset[str], depth: int = _DEPTH) -> 
     if depth and isinstance(value, dict):
         items = [(fingerprint(key, attributes, 1), fingerprint(x, attributes, depth - 1)) for key, x in value.items()]
         return dict, tuple(items)
-    if not depth or isinstance(value, (FunctionType, ModuleType, type, np.ndarray)):
+    if isinstance(value, np.ndarray):
+        return id(value), value.dtype, value.shape
+    if not depth or isinstance(value, (FunctionType, ModuleType, type)):
         return id(value)
     contents = getattr(value, "__dict__", {})
     read = sorted(attributes & contents.keys())

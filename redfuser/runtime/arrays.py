@@ -126,6 +126,13 @@ class Port:
             return False
         return flags.c_contiguous or all(s % self.itemsize == 0 for s in array.strides)
 
+    def copied(self, array: Array) -> Array:
+        """A copy that C can read in place, contiguous along the dimension that the kernel takes as such."""
+        unit = self.rank - 1 if self.unit is None else self.unit
+        if not self.rank:
+            return np.array(array, dtype=self.dtype)
+        return np.moveaxis(np.array(np.moveaxis(array, unit, -1), dtype=self.dtype, order="C"), -1, unit)
+
     def check_unit(self, array: Array) -> None:
         """The dimension the kernel takes as contiguous must be.
 

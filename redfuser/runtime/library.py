@@ -156,7 +156,7 @@ class CompiledKernel:
     def _input(self, port: Port, given: Any, sizes: Mapping[str, int], targets: Sequence[Array]) -> Array:
         array = port.check(given, sizes)
         if not port.direct(array) or any(np.may_share_memory(array, t) for t in targets):
-            array = np.array(array, dtype=port.dtype, order="C")
+            array = port.copied(array)
         port.check_unit(array)
         return array
 
@@ -165,7 +165,7 @@ class CompiledKernel:
         if not array.flags.writeable:
             raise ShapeError(f"output {port.name!r} is read-only; pass a writeable array")
         if not port.direct(array):
-            return np.empty(array.shape, port.dtype)
+            return port.copied(array)
         port.check_unit(array)
         return array
 

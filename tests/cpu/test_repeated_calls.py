@@ -172,3 +172,64 @@ def test_many_layouts_are_forgotten_in_the_end():
     assert len(fused._known) <= MOST_LAYOUTS
     x = data(2, 5)
     np.testing.assert_allclose(fused(x), softmax(x), rtol=1e-5)
+
+
+def attending(K):
+    """Rows of K, weighted: K is captured."""
+
+    def attend(q):
+        s = q @ K.T
+        e = np.exp(s - s.max(axis=1, keepdims=True))
+        return e @ K / e.sum(axis=1, keepdims=True)
+
+    return attend
+
+
+def test_out_may_be_an_array_that_the_function_captures():
+    rng = np.random.default_rng(3)
+    K, q = (rng.standard_normal((40, 8), dtype=np.float32) for _ in range(2))
+    fused, wanted, out = rf.fuse(attending(K)), attending(K)(q), np.empty((40, 8), np.float32)
+    for _ in range(3):
+        fused(q, out=out)
+    assert fused(q, out=K) is K
+    np.testing.assert_allclose(K, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [16, 200_000])
+def test_a_captured_array_may_be_resized(length):
+    """In place, so that it is the same object with its elements elsewhere."""
+    W, x = np.ones((8, 8), np.float32), np.zeros((3, 8), np.float32)
+
+    def mass(x):
+        s = x @ W.T
+        return np.exp(s - s.max(axis=1, keepdims=True)).sum(axis=1)
+
+    fused = rf.fuse(mass)
+    for _ in range(3):
+        np.testing.assert_array_equal(fused(x), 8)
+    W.resize((length, 8), refcheck=False)
+    W[:] = 1
+    for _ in range(3):
+        np.testing.assert_array_equal(fused(x), length)
+
+
+@pytest.mark.parametrize("nothing", [(), []])
+def test_an_empty_out_is_an_error_however_often(nothing):
+    fused, x = rf.fuse(lambda x: np.exp(x - x.max(axis=1, keepdims=True))), np.ones((2, 3), np.float32)
+    for _ in range(3):
+        fused(x)
+        with pytest.raises(rf.errors.ShapeError, match="out= holds 0 arrays"):
+            fused(x, out=nothing)
+
+
+def test_copies_keep_the_contiguous_dimension():
+    """Inputs that overlap an output and outputs that are not aligned go through copies, whatever their layout."""
+    q = np.random.default_rng(5).standard_normal((6, 8), dtype=np.float32)
+    fused = rf.fuse(lambda q: np.exp(q - q.max(axis=0)) / np.exp(q - q.max(axis=0)).sum(axis=0))
+    wanted = fused(q)
+    for order in "CF":
+        raw = np.zeros(6 * 8 * 4 + 1, np.uint8)[1:].view(np.float32).reshape((6, 8), order=order)
+        assert not raw.flags.aligned
+        np.testing.assert_array_equal(fused(q, out=raw), wanted)
+        both = np.array(q, order=order)
+        np.testing.assert_allclose(fused(both, out=both), wanted, rtol=1e-6)
