@@ -163,7 +163,7 @@ class HostKernel:
                 placed += [copy] if copy else []
             counted = self.run_packed(dim3(grid, "grid"), dim3(block, "block"), shared_bytes, bytes(packed), seed, checks, jumps)
             for copy in placed:
-                copy.copy_back(self.info.name)
+                copy.copy_back(self.info.name, checks)
         return counted
 
     def function(self, seed: int = 0, checks: bool = True) -> HostFunction:

@@ -53,6 +53,8 @@ def _half(context: Context, name: str, count: int) -> str:
     values = context.reads(kind)[:count]
     options = [word for word in ("sat", "relu", "ftz") if word in modifiers]
     prefix = "pair" if pair else "half"
+    if "ftz" in modifiers:
+        values = [f"{prefix}_ftz<{brain}>({v})" for v in values]
     text = f"{prefix}_{name}<{brain}>({', '.join(values)})"
     for option in options:
         text = f"{prefix}_{option}<{brain}>({text})"
