@@ -84,6 +84,8 @@ class Executor:
         library.rf_unwritten.restype = ctypes.c_uint64
         library.rf_launch.argtypes = [ctypes.POINTER(Launch), ctypes.POINTER(Report)]
         self.table: int = library.rf_executor()
+        self.resident: dict[int, int] = {}
+        """Address -> bytes of arrays that outlive a launch."""
 
     def region(self, size: int, mode: int, name: str, shift: int = 0) -> int:
         """Address of `size` new bytes, `shift` bytes behind a multiple of 256.

@@ -41,9 +41,11 @@ _MODES = {In: CONSTANT, Out: OUTPUT, Scratch: SCRATCH}
 
 
 class Placed:
-    """A copy of an array in guarded memory, for one launch. A context manager: leaving it frees the memory.
+    """An array in guarded memory, for one launch: a copy, but for arrays of a `HostMemory`, which are there already.
 
-    address   of the copy
+    A context manager: leaving it frees a copy.
+
+    address   where the kernel finds it
     """
 
     def __init__(self, executor: Executor, given: In | Out | Scratch | Array, name: str) -> None:
@@ -59,6 +61,13 @@ class Placed:
         self._mode = _MODES[type(given)] if wrapped else IN_OUT
         self._executor, self._name = executor, name
         _check(self._array, self._mode, name)
+        resident = int(self._array.ctypes.data)
+        self._resident = _inside(executor, resident)
+        if self._resident:
+            self.address = resident
+            if wrapped:
+                executor.set_mode(self._resident, self._mode)
+            return
         self.address = executor.region(self._array.nbytes, self._mode, name, _shift(self._array))
         if self._mode in (CONSTANT, IN_OUT):
             ctypes.memmove(self.address, self._array.ctypes.data, self._array.nbytes)
@@ -69,7 +78,10 @@ class Placed:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._executor.free(self.address)
+        if self._resident:
+            self._executor.set_mode(self._resident, SCRATCH)
+        else:
+            self._executor.free(self.address)
 
     def copy_back(self, kernel: str, checks: bool) -> None:
         """Give the results back.
@@ -87,7 +99,7 @@ class Placed:
         if self._mode == CONSTANT:
             return
         if self._mode == OUTPUT and checks:
-            count, first = self._executor.unwritten(self.address)
+            count, first = self._executor.unwritten(self._resident or self.address)
             if count:
                 place = np.unravel_index(first // self._array.itemsize, self._array.shape)
                 raise CudaFault(
@@ -95,7 +107,13 @@ class Placed:
                     f"{count} of {self._array.nbytes} bytes of output {self._name} were not written, the first in "
                     f"element {tuple(map(int, place))}",
                 )
-        ctypes.memmove(self._array.ctypes.data, self.address, self._array.nbytes)
+        if not self._resident:
+            ctypes.memmove(self._array.ctypes.data, self.address, self._array.nbytes)
+
+
+def _inside(executor: Executor, address: int) -> int:
+    """The address of the resident array that has this one in it; 0 for other memory."""
+    return next((a for a, size in executor.resident.items() if a <= address < a + size), 0)
 
 
 def _check(array: Array, mode: int, name: str) -> None:
@@ -137,6 +155,7 @@ class HostMemory:
         ctypes.memset(address, 0xFF, size)
         raw = np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
         self._arrays[address] = raw.view(dtype).reshape(shape)
+        self._executor.resident[address] = size
         return self._arrays[address]
 
     def __enter__(self) -> HostMemory:
@@ -144,10 +163,6 @@ class HostMemory:
 
     def __exit__(self, *_: object) -> None:
         for address in self._arrays:
+            del self._executor.resident[address]
             self._executor.free(address)
         self._arrays.clear()
-
-    def __contains__(self, array: object) -> bool:
-        return isinstance(array, np.ndarray) and any(
-            a <= array.ctypes.data < a + max(1, own.nbytes) for a, own in self._arrays.items()
-        )
