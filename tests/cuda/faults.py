@@ -12,10 +12,7 @@ WRONG = "wrong result"
 
 @dataclass(frozen=True)
 class Fault:
-    """`old` becomes `new` at its only place; `found` is the kind of finding, or WRONG.
-
-    header   what the front end without PTX finds; "" for text that it cannot read (inline assembly)
-    """
+    """`old` becomes `new` at its only place; `found` is the kind of finding, or WRONG."""
 
     kernel: str
     title: str
@@ -76,26 +73,26 @@ SPLIT_MERGE = [
     Fault("split_merge", "maximum and sum exchanged", "sm[warp] = m; sl[warp] = l;", "sm[warp] = l; sl[warp] = m;", WRONG),
 ]
 PIPELINE = [
-    Fault("pipeline", "no wait", 'asm volatile("cp.async.wait_group 1;" ::: "memory");', "", "in-flight"),
-    Fault("pipeline", "wait for too few", "wait_group 1;", "wait_group 2;", "in-flight"),
+    Fault("pipeline", "no wait", "landed<1>();", "", "in-flight"),
+    Fault("pipeline", "wait for too few", "landed<1>();", "landed<2>();", "in-flight"),
     Fault("pipeline", "no barrier", BARRIER, "", "uninitialised"),
     Fault("pipeline", "one stage less", "STAGES = 3", "STAGES = 2", "in-flight"),
     Fault("pipeline", "no clamp of rows", "inside = row0 + r < rows", "inside = true", "out-of-bounds"),
     Fault("pipeline", "no guard of rows", "if (t * ROWS + r < rows) sum", "sum", "out-of-bounds"),
-    Fault("pipeline", "no wait at the end", 'asm volatile("cp.async.wait_group 0;" ::: "memory");', "", "in-flight"),
+    Fault("pipeline", "no wait at the end", "landed<0>();", "", "in-flight"),
     Fault("pipeline", "the next stage is read", "tiles + t % STAGES", "tiles + (t + 1) % STAGES", "in-flight"),
-    Fault("pipeline", "no commit", 'asm volatile("cp.async.commit_group;" ::: "memory");', "", "in-flight"),
+    Fault("pipeline", "no commit", "    }\n    commit();\n", "    }\n", "in-flight"),
     Fault("pipeline", "a stage beyond the memory", "(t + 2) % STAGES", "((t + 2) % STAGES + 1)", "out-of-bounds"),
-    Fault("pipeline", "copies of 16 bytes to 8-byte places", "tile + r * COLUMNS + c);", "tile + r * COLUMNS + c + 2);", "misaligned"),
+    Fault("pipeline", "copies of 16 bytes to 8-byte places", "tile + r * COLUMNS + c;", "tile + r * COLUMNS + c + 2;", "misaligned"),
 ]
 TILE = [
-    Fault("tile", "no wait", 'asm volatile("cp.async.wait_group 0;" ::: "memory");', "", "in-flight"),
-    *_barriers("tile", "landed"),
+    Fault("tile", "no wait", "        landed();\n", "", "in-flight"),
+    *_barriers("tile", "all landed"),
     *_barriers("tile", "used"),
     Fault("tile", "operands exchanged", "fa, fb[0], fb[1]", "fa, fb[1], fb[0]", WRONG),
     Fault("tile", "transposed rows", "m8n8.x4.shared", "m8n8.x4.trans.shared", WRONG),
-    Fault("tile", "another swizzle for the reader", "rows4(fa, place(sa, warp * 16 + (lane & 15), kk * 2 + (lane >> 4)))",
-          "rows4(fa, sa + (warp * 16 + (lane & 15)) * 64 + (kk * 2 + (lane >> 4)) * 16)", WRONG),
+    Fault("tile", "another swizzle for the reader", "rows4(fa, place(left, warp * 16 + (lane & 15), kk * 2 + (lane >> 4)))",
+          "rows4(fa, left + (warp * 16 + (lane & 15)) * 64 + (kk * 2 + (lane >> 4)) * 16)", WRONG),
     Fault("tile", "a product without one lane", "multiply(sum[j], fa", "if (lane != 5) multiply(sum[j], fa", "divergent-collective"),
     Fault("tile", "no guard of stores", "if (r < m) *rein", "*rein", "out-of-bounds"),
     Fault("tile", "no clamp of rows", "bytes = row0 + r < rows ? 16 : 0", "bytes = 16", "out-of-bounds"),
@@ -133,11 +130,11 @@ SCAN = [
 ]
 EXCHANGE = [
     Fault("exchange", "no order in the warp", "__syncwarp();  // written", "", "uninitialised"),
-    Fault("exchange", "the producer does not arrive", 'asm volatile("bar.arrive 1, 64;" ::: "memory");', "", "deadlock"),
-    Fault("exchange", "another count", "bar.sync 1, 64;", "bar.sync 1, 96;", "divergent-barrier"),
-    Fault("exchange", "another barrier", "bar.sync 1, 64;", "bar.sync 2, 64;", "deadlock"),
-    Fault("exchange", "the producer arrives too early", "handed[lane + 32] = b;\n        asm volatile(\"bar.arrive 1, 64;\" ::: \"memory\");",
-          'asm volatile("bar.arrive 1, 64;" ::: "memory");\n        handed[lane + 32] = b;', "race"),
+    Fault("exchange", "the producer does not arrive", "arrive(1, 64);", "", "deadlock"),
+    Fault("exchange", "another count", "await(1, 64);", "await(1, 96);", "divergent-barrier"),
+    Fault("exchange", "another barrier", "await(1, 64);", "await(2, 64);", "deadlock"),
+    Fault("exchange", "the producer arrives too early", "handed[lane + 32] = b;\n        arrive(1, 64);", "arrive(1, 64);\n        handed[lane + 32] = b;",
+          "race"),
     Fault("exchange", "a thread that never ends", "__syncwarp();  // written",
           '__syncwarp(); if (threadIdx.x == 70) for (;;) asm volatile("" ::: "memory");', "runaway"),
     Fault("exchange", "lanes of the warp in two halves", "__syncwarp();  // written", "if (lane < 16) __syncwarp();", "race"),

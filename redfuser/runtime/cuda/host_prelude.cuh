@@ -10,7 +10,11 @@
 
 #include "ptx_support.h"
 
-#define RF_PLAIN __attribute__((no_sanitize("thread", "undefined")))
+#ifdef __clang__
+#define RF_PLAIN __attribute__((no_sanitize("thread", "undefined", "coverage")))
+#else
+#define RF_PLAIN __attribute__((no_sanitize("thread", "undefined"), no_sanitize_coverage))
+#endif
 #define RF_INLINE static inline RF_PLAIN
 #define RF_LINE (0x80000000u | (unsigned)__LINE__)  // a site that is the line itself
 
@@ -29,7 +33,7 @@ RF_INLINE Dim grid_size() { return machine->grid_size; }
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define __grid_constant__
 #define __restrict__ __restrict
 #define __shared__ static __attribute__((section("rf_shared")))
