@@ -16,6 +16,9 @@
 #define RF_PLAIN __attribute__((no_sanitize("thread", "undefined"), no_sanitize_coverage))
 #endif
 #define RF_INLINE static inline RF_PLAIN
+#define RF_HOOK extern "C" __attribute__((visibility("hidden"), used)) RF_PLAIN
+#define RF_PC __builtin_return_address(0)
+#define RF_CALL static RF_PLAIN __attribute__((noinline))  // a function whose site is where it is called
 #define RF_LINE (0x80000000u | (unsigned)__LINE__)  // a site that is the line itself
 
 namespace rf {
@@ -136,6 +139,11 @@ RF_INLINE __nv_bfloat16 __float2bfloat16_rn(float x) { return {rf::float_to_bf16
 namespace rf_host {
 using namespace rf;
 
+RF_HOOK void anchor() {}  // code addresses are told as distances from here: the Python side finds their lines
+RF_PLAIN static unsigned site_of(const void* pc) {
+    return (unsigned)((intptr_t)pc - 1 - (intptr_t)&anchor + (1 << 30)) & 0x7fffffffu;
+}
+
 RF_INLINE void warp_barrier(unsigned site, unsigned mask = 0xffffffffu) { rx->warp_barrier(self(), mask, site); }
 
 template <class T>
@@ -173,24 +181,24 @@ RF_PLAIN static unsigned shared_address(const void* p) {
 }
 
 // The instructions without a CUDA function. Addresses are pointers; `used` bytes are copied, the rest is zero.
-RF_PLAIN static void cp_async(void* to, const void* from, unsigned size, unsigned used, unsigned site = 0) {
-    rx->copy(self(), shared_address(to), (uint64_t)from, size, used, site);
+RF_CALL void cp_async(void* to, const void* from, unsigned size, unsigned used) {
+    rx->copy(self(), shared_address(to), (uint64_t)from, size, used, site_of(RF_PC));
 }
 RF_INLINE void cp_async_commit() { rx->commit(self()); }
-RF_INLINE void cp_async_wait(unsigned pending, unsigned site = 0) { rx->wait(self(), pending, site); }
-RF_PLAIN static void barrier(int id, int threads, bool waits, unsigned site) {
-    rx->barrier(self(), id, threads, PLAIN, false, waits, site);
+RF_CALL void cp_async_wait(unsigned pending) { rx->wait(self(), pending, site_of(RF_PC)); }
+RF_CALL void barrier(int id, int threads, bool waits) {
+    rx->barrier(self(), id, threads, PLAIN, false, waits, site_of(RF_PC));
 }
 template <int count, bool transposed>
-RF_PLAIN static void ldmatrix(unsigned (&registers)[count], const void* row, unsigned site = 0) {
-    rx->load_matrix(self(), shared_address(row), count, transposed, registers, site);
+RF_CALL void ldmatrix(unsigned (&registers)[count], const void* row) {
+    rx->load_matrix(self(), shared_address(row), count, transposed, registers, site_of(RF_PC));
 }
 template <int k, Operand type, int A, int B>
-RF_PLAIN static void mma(float (&d)[4], const unsigned (&a)[A], const unsigned (&b)[B], const float (&c)[4], unsigned site = 0) {
+RF_CALL void mma(float (&d)[4], const unsigned (&a)[A], const unsigned (&b)[B], const float (&c)[4]) {
     unsigned in[4], out[4];
     __builtin_memcpy(in, c, sizeof in);
     const Product p = {out, a, b, in, k, type, type, false, false, false};
-    rx->product(self(), &p, site);
+    rx->product(self(), &p, site_of(RF_PC));
     __builtin_memcpy(d, out, sizeof out);
 }
 RF_INLINE unsigned char* dynamic_shared() { return machine->shared; }
@@ -209,13 +217,8 @@ template <class T> RF_INLINE T __ldg(const T* p) { return *p; }
 
 // ---- what the compiler's instrumentation calls ----
 
-#define RF_HOOK extern "C" __attribute__((visibility("hidden"), used)) RF_PLAIN
 
 namespace rf_host {
-RF_HOOK void anchor() {}  // code addresses are told as distances from here: the Python side finds their lines
-RF_PLAIN static unsigned site_of(const void* pc) {
-    return (unsigned)((intptr_t)pc - 1 - (intptr_t)&anchor + (1 << 30)) & 0x7fffffffu;
-}
 RF_PLAIN static void touch(void* p, unsigned size, int access, const void* pc) {
     if (!machine || !machine->running) return;
     const uint64_t address = (uint64_t)p;
@@ -234,7 +237,6 @@ RF_PLAIN static void found(const void* place, const char* kind, const char* text
 }
 }  // namespace rf_host
 
-#define RF_PC __builtin_return_address(0)
 #define RF_HOOKS(N) \
     RF_HOOK void __tsan_read##N(void* p) { rf_host::touch(p, N, rf::READ, RF_PC); } \
     RF_HOOK void __tsan_write##N(void* p) { rf_host::touch(p, N, rf::WRITE, RF_PC); } \

@@ -36,6 +36,7 @@ struct Fiber : Thread {
 
 struct Rendezvous {  // lanes of a warp that have come to one collective instruction
     uint32_t mask, arrived, site;
+    Collective work;
     const char* name;
     void* arguments[LANES];
 };

@@ -1,7 +1,7 @@
 // A warp reverses 64 values through shared memory of its own, with __syncwarp alone; named barriers order two warps.
 #ifdef REDFUSER_HOST
-#define arrive(id, threads) rf_host::barrier(id, threads, false, RF_LINE)
-#define await(id, threads) rf_host::barrier(id, threads, true, RF_LINE)
+#define arrive(id, threads) rf_host::barrier(id, threads, false)
+#define await(id, threads) rf_host::barrier(id, threads, true)
 #else
 #define arrive(id, threads) asm volatile("bar.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory")
 #define await(id, threads) asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory")
