@@ -58,7 +58,7 @@ class ScopeGuard:
 
 def fingerprint(value: Any, attributes: frozenset[str], depth: int = _DEPTH) -> Any:
     """A comparable picture of a value: numbers and strings by value, containers by their contents, objects by identity
-    and the named `attributes`, functions by identity, arrays by identity and shape (elements are read at every call)."""
+    and the named `attributes`, functions by identity, arrays by identity and shape (elements are read at each call)."""
     if isinstance(value, _SIMPLE):
         return type(value), repr(value)  # repr tells 0.0 from -0.0 and lets NaN equal itself
     if depth and isinstance(value, (list, tuple, set, frozenset)):
