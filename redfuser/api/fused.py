@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, overload
@@ -41,6 +40,7 @@ from redfuser.frontend.spec import supported_dtype
 from redfuser.frontend.stages import StaleTrace
 from redfuser.frontend.verify import checks_wanted, refuse_labels, verify_assumptions
 from redfuser.pipeline import Options, Tuning
+from redfuser.runtime.locks import Locked
 
 if TYPE_CHECKING:
     from redfuser.rules import RuleSet
@@ -49,11 +49,12 @@ Key = tuple[Any, ...]
 _ARRAYS_ALONE = {np.ndarray}
 
 
-class Fused:
+class Fused(Locked):
     """A function compiled on first call for each kind of arguments. Made by `rf.fuse`; see there."""
 
     def __init__(self, fn: Callable[..., Any], options: Options, static_argnames: Sequence[str]) -> None:
         functools.update_wrapper(self, fn)
+        super().__init__()
         self.fn = fn
         self._title = getattr(fn, "__name__", type(fn).__name__)
         self.options = options
@@ -68,7 +69,6 @@ class Fused:
         self._unpacker = Unpacker(self._title, self._names, variadic)
         self._programs: dict[Key, list[Program | Staged]] = {}
         self._known = KnownCalls()
-        self._lock = threading.RLock()
         if "out" in self._signature.parameters:
             raise ArgumentError(
                 f"rf.fuse: parameter 'out' of {self._title} hides out=, which receives results; rename it"

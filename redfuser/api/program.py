@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +28,7 @@ from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import parts_of, present, result_shape, with_products
 from redfuser.pipeline import Options
+from redfuser.runtime.locks import Locked
 from redfuser.runtime.memory import pool
 
 Array = np.ndarray[Any, Any]
@@ -110,10 +110,11 @@ def checked_outs(trace: Trace, names: Sequence[str], given: Sequence[Array]) -> 
     return found
 
 
-class Program:
+class Program(Locked):
     """A function traced for one kind of arguments (dtypes, ranks, unit dimensions), ready to run on any lengths."""
 
     def __init__(self, traced: Trace, options: Options, stats: Stats) -> None:
+        super().__init__()
         self.trace = traced
         self.options = options
         self.stats = stats
@@ -124,7 +125,6 @@ class Program:
         names = {str(n): n for n in traced.inputs()}
         self._tensors = tuple(Tensor(names.get(t.name, t.name), t.axes, t.dtype) for t in self.term.tensors)
         self._products = tuple(a for c in self.partition.cascades for a in c.axes if a.parts)
-        self.lock = threading.RLock()
         self._replays: dict[Likeness, Replay] = {}
         dtypes = {t.name: numpy_dtype(t.dtype) for t in self.term.tensors}
         self._inputs = tuple(
@@ -283,7 +283,7 @@ class Program:
         for built in piece.kernels.get((layouts, library), ()):
             if built.serves(sizes) and not (called and built.untuned):
                 return built
-        with self.lock:
+        with self._lock:
             known = piece.kernels.get((layouts, library), [])
             for built in known:
                 if built.serves(sizes) and not (called and built.untuned):
