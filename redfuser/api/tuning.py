@@ -25,6 +25,7 @@ from redfuser.extract import Options, Plan
 from redfuser.extract.neighbours import Neighbour, described, neighbours
 from redfuser.extract.plan_time import predict_plan
 from redfuser.extract.roles import NoTiles
+from redfuser.ir.dtypes import is_float
 from redfuser.ir.term import base_axis
 from redfuser.pipeline import Tuning
 from redfuser.runtime import CompiledKernel, find_compiler, thread_count, tunings
@@ -100,7 +101,7 @@ class _Race:
         self.job, self.default, self.inputs = job, default, inputs
         self.usual = [np.empty_like(o) for o in outs]
         self.found = [np.empty_like(o) for o in outs]
-        self.finite = all(bool(np.isfinite(a).all()) for a in inputs if a.dtype.kind == "f")
+        self.finite = all(bool(np.isfinite(a).all()) for a in inputs if is_float(a.dtype))
         self.known = {replace(kernel, notes=())}
         self.times: list[float] = []
         self.own = self.call(pipeline.kernel_step(kernel), self.usual)

@@ -141,6 +141,20 @@ def test_a_wrong_candidate_is_reported(empty_cache, monkeypatch):
     assert not entries(empty_cache)
 
 
+@pytest.mark.parametrize("bad", [False, True])
+def test_nan_among_narrow_inputs_is_seen(empty_cache, x, monkeypatch, bad):
+    """What becomes of NaN may depend on the schedule, so that candidates are compared where all is finite only."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    seen = []
+    compare = tuning.disagreement
+    monkeypatch.setattr(tuning, "disagreement", lambda *args: seen.append(args[3]) or compare(*args))
+    narrow = x[:2].astype(ml_dtypes.bfloat16)
+    if bad:
+        narrow[1, 17] = np.nan
+    rf.fuse(softmax, tune=rf.Tuning(1, 20))(narrow)
+    assert seen == [not bad]
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "foreign", "older", "impossible", "directory"])
 def test_a_damaged_entry_is_timed_again(empty_cache, x, damage):
     rf.fuse(softmax, tune=FEW)(x)
