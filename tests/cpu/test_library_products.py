@@ -139,3 +139,14 @@ def test_when_a_library_pays():
     assert not choose.library_pays(profile, 4, 1, 4096, 4096, 8)
     assert not choose.library_pays(profile, 4, 1, 64, 64, 64)
     assert choose.library_pays(profile, 4, 8, 512, 512, 512)
+
+
+def test_kernels_around_a_product_are_not_tuned_and_say_so(empty_cache):
+    fused = rf.fuse(rmsnorm, tune=rf.Tuning(1, 20))
+    for _ in range(2):
+        text = str(fused.explain(X, W))
+        assert "kernels around products by a library are not tuned" in text
+        assert "not tuned yet" not in text
+        fused(X, W)
+    assert fused.stats.tunings == 0
+    assert "not tuned" not in str(rf.fuse(rmsnorm).explain(X, W))
