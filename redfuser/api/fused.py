@@ -26,6 +26,7 @@ from redfuser.api.arguments import (
     static_key,
 )
 from redfuser.api.built import Stats
+from redfuser.api.fitting import Fitting
 from redfuser.api.known import KnownCalls
 from redfuser.api.lowered import Lowered, stand_in
 from redfuser.api.program import Array, Program
@@ -68,6 +69,7 @@ class Fused(Locked):
         self._plain = not variadic and all(p.kind is not p.KEYWORD_ONLY for p in parameters)
         self._unpacker = Unpacker(self._title, self._names, variadic)
         self._programs: dict[Key, list[Program | Staged]] = {}
+        self._fitting = Fitting()
         self._known = KnownCalls()
         if "out" in self._signature.parameters:
             raise ArgumentError(
@@ -217,11 +219,15 @@ class Fused(Locked):
         known = self._programs.get(key, ())
         if len(known) == 1 and not known[0].guarded:
             return known[0]
+        fitting = self._fitting.find(key, arrays)
+        if fitting is not None:
+            return fitting
         specs = {n: spec_of(a, is_weak(values[n]), self._where(n)) for n, a in arrays.items()}
         checks_wanted()  # a wrong setting is an error also where nothing is to be checked
         with self._lock:
             for program in self._programs.get(key, ()):
                 if program.trace.mismatch(specs) is None:
+                    self._fitting.keep(key, arrays, program)
                     return program
             program = compiled(self._trace(specs, static, structures), self.options, self.stats)
             self._programs[key] = [*self._programs.get(key, ()), program]

@@ -132,6 +132,9 @@ class Program(Locked):
             for i, n in enumerate(traced.nodes)
             if n.op == "input" and n.param in dtypes
         )
+        # Python numbers: converted for kernels once a call, before it is looked up among earlier ones
+        self._numbers = tuple((n, d) for n, _, d, _ in self._inputs
+                              if n in traced.arguments and traced.nodes[traced.arguments[n]].weak)
         self.output_names = tuple(o.name for o in self.term.outs)
         self._merged = {n: i for n, i in zip(self.output_names, traced.outputs, strict=True) if i in traced.shapes}
         self._captured = {n: traced.captured[n] for n, *_ in self._inputs if n not in traced.arguments}
@@ -189,6 +192,8 @@ class Program(Locked):
         MemoryError
             when the workspace of a kernel cannot be allocated.
         """
+        if self._numbers:
+            arguments = {**arguments, **{n: arguments[n].astype(d, copy=False) for n, d in self._numbers}}
         if self._replays and (replay := self.replay(arguments, outs)) is not None:
             made = replay.run([arguments[n] for n in self.trace.arguments], [outs[n] for n in outs])
             if made is not None:
