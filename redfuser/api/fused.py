@@ -205,7 +205,11 @@ class Fused(Locked):
         if program.joins:
             raise ArgumentError(f"out= cannot receive {program.joins[0]}, which is made after the kernels; call "
                                 f"{self._title} without out=, or let it return a tuple")
-        given = [out] if isinstance(out, np.ndarray) or is_tensor(out) else list(out)
+        alone = isinstance(out, np.ndarray) or is_tensor(out)
+        if not alone and (isinstance(out, str) or not isinstance(out, Sequence)):
+            raise ArgumentError(f"out= is a {type(out).__name__}; give an array, or a list or tuple of arrays, one for "
+                                f"each result of {self._title}")
+        given = [out] if alone else list(out)
         given = [tensor_array(a, f"out[{i}]") if is_tensor(a) else a for i, a in enumerate(given)]
         if len(given) != len(program.output_names):
             raise ShapeError(f"out= holds {len(given)} arrays, {self._title} returns {len(program.output_names)}")

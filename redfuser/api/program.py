@@ -105,7 +105,7 @@ def checked_outs(trace: Trace, names: Sequence[str], given: Sequence[Array]) -> 
         if array.ndim != len(entries):
             raise ShapeError(f"{where} has {array.ndim} dimensions, the result has {len(entries)}")
         if not array.flags.writeable:
-            raise ValueError(f"{where} is not writable; pass an array that owns its data")
+            raise ShapeError(f"{where} is read-only; pass a writable array, such as np.empty_like({where})")
         found[name] = array[drop_units(entries) or ...]
     return found
 
@@ -146,8 +146,8 @@ class Program(Locked):
 
         Raises
         ------
-        ShapeError, DTypeError, ValueError
-            naming the array, for a wrong rank or dtype, or for one that is not writable.
+        ShapeError, DTypeError
+            naming the array, for a wrong rank or dtype, or for one that is read-only.
         """
         return checked_outs(self.trace, self.output_names, given)
 
