@@ -270,6 +270,13 @@ def library_step(chosen: Plan) -> Apart | None:
     return apart(chosen)
 
 
+def library_obstacle(chosen: Plan) -> str:
+    """Why `library_step` finds nothing, in words."""
+    from redfuser.extract.library import obstacle
+
+    return obstacle(chosen)
+
+
 def tile_step(chosen: Plan) -> Kernel:
     """6: the tile program of a plan."""
     from redfuser.codegen import build, check_kernel

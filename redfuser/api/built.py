@@ -117,6 +117,9 @@ def build(job: Job, options: Options, stats: Stats, *, library: bool, arrays: Ar
 
         apart = ProductsApart(job.fused, parts, own, job.sizes, tuned=options.tune is not None)
         return BuiltApart(apart.plan, apart.kernels, apart)
+    if library:
+        note = f"no product by a library, although one is large: {pipeline.library_obstacle(chosen)}"
+        chosen = replace(chosen, notes=(*chosen.notes, note))
     return _kernel(job, options, stats, arrays, chosen)
 
 
