@@ -29,7 +29,7 @@ def unroll(profile: Profile, reductions: int, loads: int, costly: bool = False) 
     """Independent accumulators per reduction of a sweep: as many as registers hold, at most 4.
 
     A load keeps its register for one copy only (five reductions of two arrays: two accumulators each, 0.87 of the time
-    with one). A dependent chain costs 1.42 to 1.54x with one accumulator, 1.05x with two. Without one there is no chain:
+    with one). A dependent chain costs 1.42 to 1.54x with one accumulator, 1.05x with two. Without one there is none:
     more copies gain nothing and cost a sixth of a row kernel's compile time. Two hide behind an exponential.
     """
     if not reductions:
