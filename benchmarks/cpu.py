@@ -3,7 +3,8 @@
     python benchmarks/cpu.py [--only REGEX] [--seconds S] [--json FILE] [--markdown]
 
 Every case runs in one process for one thread and one for all (CPU affinity decides, so that every library obeys). All
-candidates of a case take turns, one call at a time, after a warm-up; times are medians. Each is given its output array
+candidates of a case take turns, one call at a time, after a warm-up; times are medians, and the ratio is that of two
+medians (the file has the median of the paired ratios, too). Each is given its output array
 where its interface has one. The limit is the longer of arithmetic and memory traffic at the rates that probes measure
 in the same process. Results are compared with NumPy in float64 first.
 """
@@ -70,27 +71,58 @@ def limit_ms(case: Any, args: Sequence[Any], outs: Sequence[Any], probes: dict[s
 
 
 def check(case: Any, args: Sequence[Any], found: Sequence[Any]) -> float:
-    """Largest error relative to the largest value, against NumPy in float64.
+    """Largest error relative to the largest value, against NumPy in float64. Infinities and NaN stand where the
+    reference has them; positions are those of the reference, or those of equal scores.
 
     Raises
     ------
     AssertionError
-        when it is more than the case allows.
+        when something is wrong, or an error is more than the case allows.
     """
     import numpy as np
 
-    def wide(a: Any) -> Any:
-        a = a.float().numpy() if hasattr(a, "float") else a
-        return a.astype(np.float64) if a.dtype.kind == "f" else a
-
-    expected = case.fn(*map(wide, args))
+    given = [wide(a) for a in args]
+    expected = (case.reference or case.fn)(*given)
     expected = expected if isinstance(expected, tuple) else (expected,)
     worst = 0.0
-    for e, f in zip(expected, found, strict=True):
-        if np.asarray(e).dtype.kind == "f":
-            worst = max(worst, float(np.max(np.abs(e - wide(f))) / np.max(np.abs(e))))
+    for i, (e, f) in enumerate(zip(map(np.asarray, expected), map(wide, found), strict=True)):
+        assert e.shape == f.shape, f"{case.name}: output {i} has shape {f.shape}, not {e.shape}"
+        if e.dtype.kind != "f":
+            worst = max(worst, _misplaced(case, given, e, f))
+            continue
+        finite = np.isfinite(e)
+        same = np.array_equal(finite, np.isfinite(f)) and np.array_equal(e[~finite], f[~finite], equal_nan=True)
+        assert same, f"{case.name}: output {i} is infinite or NaN where the reference is not, or the other way round"
+        if finite.any():
+            worst = max(worst, float(np.max(np.abs(e[finite] - f[finite])) / (np.max(np.abs(e[finite])) or 1)))
     assert worst <= case.rtol, f"{case.name}: error {worst:.2g}"
     return worst
+
+
+def wide(a: Any) -> Any:
+    """An array or tensor as an array of NumPy; floating numbers in float64."""
+    import numpy as np
+
+    if hasattr(a, "is_floating_point"):
+        a = (a.float() if a.is_floating_point() else a).numpy()
+    a = np.asarray(a)
+    return a.astype(np.float64) if a.dtype.kind == "f" else a
+
+
+def _misplaced(case: Any, given: Sequence[Any], expected: Any, found: Any) -> float:
+    """How far the scores at the positions `found` are from those expected, relative to the largest."""
+    import numpy as np
+
+    if np.array_equal(expected, found):
+        return 0.0
+    assert case.scores is not None, f"{case.name}: {np.mean(expected != found):.1%} of the integers are wrong"
+    scores = case.scores(*given)
+    ordered = np.sort(found, -1)
+    inside = ordered[..., 0].min() >= 0 and ordered[..., -1].max() < scores.shape[-1]
+    assert inside, f"{case.name}: positions outside of the axis"
+    assert (np.diff(ordered, axis=-1) > 0).all(), f"{case.name}: a position twice"
+    taken, best = (np.take_along_axis(scores, np.asarray(p, np.int64), -1) for p in (found, expected))
+    return float(np.max(np.abs(taken - best)) / np.max(np.abs(scores)))
 
 
 def run_case(case: Any, seconds: float, probes: dict[str, float]) -> dict[str, Any]:
@@ -106,7 +138,7 @@ def run_case(case: Any, seconds: float, probes: dict[str, float]) -> dict[str, A
     first = time.perf_counter() - start
     outs = list(found) if isinstance(found, tuple) else [found]
     outs = [o if o.shape or hasattr(o, "float") else np.array(o) for o in outs]
-    error = check(case, args, outs) if case.checked else None
+    error = check(case, args, outs)
     out = tuple(outs) if len(outs) > 1 else outs[0]
     candidates: dict[str, Callable[[], Any]] = {OURS: lambda: fused(*args, out=out)}
     failed = {}
@@ -114,7 +146,9 @@ def run_case(case: Any, seconds: float, probes: dict[str, float]) -> dict[str, A
         try:
             call = make(args, outs)
             call()
-            call()
+            found = call()
+            if name in case.checked_peers:
+                check(case, args, [found])
             candidates[name] = call
         except Exception as problem:
             failed[name] = f"{type(problem).__name__}: {str(problem).splitlines()[0] if str(problem) else ''}"[:200]
@@ -128,7 +162,8 @@ def run_case(case: Any, seconds: float, probes: dict[str, float]) -> dict[str, A
     return {
         "case": case.name, "limit ms": round(limit, 4), "ms": {n: round(t, 4) for n, t in median.items()},
         "of limit %": round(100 * limit / median[OURS], 1), "best peer": best,
-        "best peer/redfuser": round(ratios[best], 3) if best else None,
+        "best peer/redfuser": round(median[best] / median[OURS], 3) if best else None,
+        "paired ratio": round(ratios[best], 3) if best else None,
         "bar": {"of limit %": case.bar[0], "ratio": case.bar[1]}, "error": error,
         "first call s": round(first, 3), "samples": len(samples[OURS]), "failed": failed,
     }
@@ -172,8 +207,10 @@ def markdown(result: dict[str, Any]) -> str:
             best, bar = r["best peer"], r["bar"]
             aim = ", ".join(([f"{bar['of limit %']} %"] if bar["of limit %"] else []) + [f"{bar['ratio']}x"])
             ours = f"{r['ms'][OURS]:.3g} ({r['of limit %']:.0f})"
-            lines.append(f"| {r['case']} | {r['limit ms']:.3g} | {ours} | {best} {r['ms'][best]:.3g} | "
-                         f"{r['best peer/redfuser']:.2f} | {aim} |")
+            peer, ratio = "", ""
+            if best:
+                peer, ratio = f"{best} {r['ms'][best]:.3g}", f"{r['ms'][best] / r['ms'][OURS]:.2f}"
+            lines.append(f"| {r['case']} | {r['limit ms']:.3g} | {ours} | {peer} | {ratio} | {aim} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -25,6 +25,9 @@ class Case:
     flops      of matrix products and arithmetic, exponentials included
     bar        (per cent of the limit, ratio to the best peer) aimed at
     rtol       error allowed against NumPy in float64, relative to the largest value
+    reference  computes the same as `fn` in less memory, to be checked against
+    scores     what the positions among the results choose from: those of equal scores are as good
+    checked_peers  peers that are checked as well
     """
 
     name: str
@@ -34,7 +37,9 @@ class Case:
     bar: tuple[float, float]
     peers: Mapping[str, Peer] = field(default_factory=dict)
     rtol: float = 1e-4
-    checked: bool = True
+    reference: Callable[..., Any] | None = None
+    scores: Callable[..., Any] | None = None
+    checked_peers: tuple[str, ...] = ()
 
 
 def normal(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], list[Any]]:
@@ -119,6 +124,42 @@ def numba_peer(name: str) -> Peer:
     return make
 
 
+def masked_peer(keep: Callable[[Any, Any], Any]) -> Peer:
+    """PyTorch's attention with a mask of truth values, made before; `keep(i, n)` says which keys n a row i reads."""
+
+    def make(args: Sequence[Any], outs: Sequence[Any]) -> Callable[[], Any]:
+        import torch
+        from torch.nn.functional import scaled_dot_product_attention
+
+        q, k, v = map(torch.from_numpy, args)
+        mask = keep(torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])[None, :])
+        return lambda: scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    return make
+
+
+def flex_peer(keep: Callable[[Any, Any], Any] | None) -> Peer:
+    """FlexAttention, compiled; its block mask is made before."""
+
+    def make(args: Sequence[Any], outs: Sequence[Any]) -> Callable[[], Any]:
+        import torch
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        torch._dynamo.reset()
+        run: Any = torch.compile(flex_attention, dynamic=False)
+        q, k, v = map(torch.from_numpy, args)
+        mask = None if keep is None else create_block_mask(lambda b, h, i, n: keep(i, n), None, None, q.shape[-2],
+                                                           k.shape[-2], device="cpu")
+        return lambda: run(q, k, v, block_mask=mask)
+
+    return make
+
+
+def by_heads(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` of one head after the other."""
+    return lambda *args: np.concatenate([fn(*(a[:, h : h + 1] for a in args)) for h in range(args[0].shape[1])], 1)
+
+
 def usual(fn: Callable[..., Any], eager: Any = None, compiled: Any = None, numba: str = "", jax: bool = True,
           numpy: bool = True) -> dict[str, Peer]:
     """The peers of a case by name."""
@@ -175,7 +216,7 @@ def _rows() -> Iterator[Case]:
     for n, ratio in ((64, 6), (256, 8.5)):
         yield Case(f"softmax top-8 16384x{n}", F.router, normal((16384, n)), 16384 * n * (EXPONENTIAL + 3), (0, ratio),
                    usual(F.router, lambda a, o: torch.topk(torch.softmax(a[0], -1), 8, out=tuple(o)),
-                         lambda x: torch.topk(torch.softmax(x, -1), 8), numpy=False, jax=False))
+                         lambda x: torch.topk(torch.softmax(x, -1), 8), numpy=False, jax=False), scores=F.softmax)
     yield Case("cosine 4096x4096", F.cosine, normal(square, square), 4096**2 * 6, (95, 1.8),
                usual(F.cosine, lambda a, o: T.cosine_similarity(a[0], a[1], -1),
                      lambda x, y: T.cosine_similarity(x, y, -1), "cosine"))
@@ -211,16 +252,6 @@ def _attention() -> Iterator[Case]:
     def sdpa(causal: bool) -> Any:
         return lambda a, o: T.scaled_dot_product_attention(*a, is_causal=causal)
 
-    def flex(causal: bool) -> Any:
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-        def run(q: Any, k: Any, v: Any) -> Any:
-            mask = create_block_mask(lambda b, h, i, n: i >= n, None, None, q.shape[-2], k.shape[-2],
-                                     device="cpu") if causal else None
-            return flex_attention(q, k, v, block_mask=mask)
-
-        return run
-
     def exponentials(rows: float) -> float:
         return rows * (EXPONENTIAL + 3)
 
@@ -232,14 +263,16 @@ def _attention() -> Iterator[Case]:
             part = (n + 1) / 2 / n if causal else 1
             peers = {"torch": torch_peer(sdpa(causal)), "jax": jax_peer(fn)}
             if n == 1024:
-                peers |= {"numpy": numpy_peer(fn), "flex": compiled_peer(flex(causal))}
+                peers |= {"numpy": numpy_peer(fn), "flex": flex_peer(F.below if causal else None)}
             yield Case(f"{'causal' if causal else 'dense'} {h}x{n}x{d}", fn, normal(*shapes),
                        part * (pairs * 4 * d + exponentials(pairs)), (74, 1.5) if causal else (77, 1.2), peers)
     for d in (64, 128):
         yield Case(f"dense bf16 8x1024x{d}", F.attention, bfloat16(*[(1, 8, 1024, d)] * 3),
                    8 * 1024**2 * (4 * d + EXPONENTIAL), (0, 1), {"torch": torch_peer(sdpa(False))}, rtol=2e-2)
     yield Case("window 128 8x4096x64", F.window_attention, normal(*[(1, 8, 4096, 64)] * 3),
-               8 * 4096 * 128 * (4 * 64 + EXPONENTIAL), (0, 2), {"torch": torch_peer(sdpa(True))}, checked=False)
+               8 * 4096 * 128 * (4 * 64 + EXPONENTIAL), (0, 2),
+               {"torch": masked_peer(F.in_window), "flex": flex_peer(F.in_window)},
+               reference=by_heads(F.window_attention), checked_peers=("torch", "flex"))
     shapes = [(4, 8, 4, 128), (4, 8, 8192, 128), (4, 8, 8192, 128)]
     work = 4 * 32 * 8192 * (4 * 128 + EXPONENTIAL)
     yield Case("GQA decode float32", F.attention, normal(*shapes), work, (80, 2.3),
@@ -272,7 +305,7 @@ def _products() -> Iterator[Case]:
     yield Case("gate 4096x2048x256 + top-8", F.gate, normal((4096, 2048), (2048, 256)),
                2 * 4096 * 2048 * 256 + 4096 * 256 * EXPONENTIAL, (78, 1.3),
                usual(F.gate, lambda a, o: torch.topk(torch.softmax(a[0] @ a[1], -1), 8, out=tuple(o)), jax=False,
-                     numpy=False))
+                     numpy=False), scores=lambda x, w: F.softmax(x @ w))
 
 
 # ---- calls

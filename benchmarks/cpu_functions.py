@@ -129,9 +129,19 @@ def kl_divergence(x: Any, y: Any) -> Any:
     return mean - (np.log(sx) + x.max(-1)) + (np.log(sy) + y.max(-1))
 
 
+def below(i: Any, n: Any) -> Any:
+    """The keys that row i of causal attention reads."""
+    return n <= i
+
+
+def in_window(i: Any, n: Any) -> Any:
+    """The keys that row i reads: its own and the 127 before."""
+    return (n <= i) & (n > i - 128)
+
+
 def window_attention(q: Any, k: Any, v: Any) -> Any:
     s = q @ np.swapaxes(k, -1, -2) * q.shape[-1] ** -0.5
     i, n = np.arange(q.shape[-2])[:, None], np.arange(k.shape[-2])[None, :]
-    s = np.where((n <= i) & (n > i - 128), s, -np.inf)
+    s = np.where(in_window(i, n), s, -np.inf)
     p = np.exp(s - s.max(-1, keepdims=True))
     return (p / p.sum(-1, keepdims=True)) @ v

@@ -121,12 +121,23 @@ def apart(plan: Plan) -> Apart | None:
     """The parts of a fusion with plain products, of which there is at least one; None where a product reads what
     changes with it, or its operands are no arrays as they stand."""
     roles = None if plan.tiles is None else plan.tiles.roles
-    if roles is None or roles.row is None or roles.contractions or roles.inner or roles.bounds:
-        return None
-    lists = any(has_parts(a.monoid) for a in plan.flat.accumulators)
-    if lists or not roles.vectors or not all(_is_plain(v, plan) for v in roles.vectors):
-        return None
-    return _Split(plan, roles).parts()
+    return None if roles is None or obstacle(plan) else _Split(plan, roles).parts()
+
+
+def obstacle(plan: Plan) -> str:
+    """Why no product of a fusion goes to a library, in words; "" where they all do."""
+    roles = None if plan.tiles is None else plan.tiles.roles
+    if roles is None or roles.row is None or not roles.vectors:
+        return "the schedule has no tiles"
+    if roles.contractions or roles.inner:
+        return "another product feeds the stream"
+    if roles.bounds:
+        return "a mask ends the stream early"
+    if any(has_parts(a.monoid) for a in plan.flat.accumulators):
+        return "positions or sorted lists are kept beside it"
+    if not all(_is_plain(v, plan) for v in roles.vectors):
+        return "a sum is masked, changes with an earlier result, or its right factor has another dtype"
+    return ""
 
 
 def _is_plain(v: VectorSum, plan: Plan) -> bool:

@@ -34,7 +34,8 @@ class DepthError(RedfuserError, RecursionError):
 
 
 class ShapeError(RedfuserError, ValueError):
-    """Array shapes do not fit together, or do not fit the traced function."""
+    """Array shapes do not fit together, or do not fit the traced function; or an array for results cannot hold them:
+    it is read-only, or its elements or those of two share memory."""
 
 
 class DTypeError(RedfuserError, TypeError):

@@ -63,8 +63,9 @@ EMPTY = ("nan", "zero")
 
 @dataclass(frozen=True)
 class Tuning:
-    """How long `tune=` may look for a faster schedule: for each new kernel at most `candidates` are timed, within
-    `seconds`, those last that the cost model likes least. `again` forgets what was found before."""
+    """How long `tune=` may look for a faster schedule: for each new kernel at most `candidates` are timed, those last
+    that the cost model likes least, and none is begun after `seconds` but the first. `again` forgets what was found
+    before."""
 
     candidates: int = 12
     seconds: float = 5.0
@@ -267,6 +268,13 @@ def library_step(chosen: Plan) -> Apart | None:
     from redfuser.extract.library import apart
 
     return apart(chosen)
+
+
+def library_obstacle(chosen: Plan) -> str:
+    """Why `library_step` finds nothing, in words."""
+    from redfuser.extract.library import obstacle
+
+    return obstacle(chosen)
 
 
 def tile_step(chosen: Plan) -> Kernel:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from redfuser.ir.dtypes import STORAGE_ONLY
+from redfuser.ir.dtypes import STORAGE_ONLY, finfo
 from redfuser.runtime.arrays import Array
 
 CLOSE = {"float32": 1e-4, "float64": 1e-10}
@@ -37,11 +38,13 @@ def disagreement(found: Sequence[Array], usual: Sequence[Array], dtype: str, fin
             if share > DISCRETE and np.sum(f != u) > 1:
                 return f"{share:.1%} of the elements of output {i} differ"
             continue
-        if _close(_numbers(f), _numbers(u), CLOSE[dtype], f, finite):
+        coarse, step = _steps(f.dtype)
+        if _close(_numbers(f), _numbers(u), max(CLOSE[dtype], coarse), step, finite):
             continue
         if not asked:
             wide, asked = reference(), True
-        worst = _apart(_numbers(f), _numbers(u), None if wide is None else _numbers(wide[i]), FAR[dtype], finite)
+        worst = _apart(_numbers(f), _numbers(u), None if wide is None else _numbers(wide[i]),
+                       max(FAR[dtype], coarse), step, finite)
         if worst:
             return f"output {i} differs by {worst}"
     return None
@@ -51,19 +54,25 @@ def _numbers(a: Array) -> Array:
     return a.astype(np.float64)
 
 
-def _close(f: Array, u: Array, allowed: float, stored: Array, finite: bool) -> bool:
+def _steps(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """By how much of their size, and by how much next to zero, numbers differ that a storage dtype rounds to
+    neighbours; 0 for others, which are not rounded again."""
+    if dtype.name not in STORAGE_ONLY:
+        return 0.0, 0.0
+    known = finfo(dtype)
+    return 2 * float(known.eps), float(known.smallest_subnormal)
+
+
+def _close(f: Array, u: Array, allowed: float, step: float, finite: bool) -> bool:
     """Whether nothing needs a second look."""
-    coarse = {"float16": 1e-3, "bfloat16": 1e-2}.get(str(stored.dtype), 0.0) if str(
-        stored.dtype) in STORAGE_ONLY else 0.0
-    allowed = max(allowed, 2 * coarse)
     both = np.isfinite(f) & np.isfinite(u)
     if finite and not np.array_equal(np.isfinite(f), np.isfinite(u)):
         return False
     size = np.abs(u[both])
-    return bool(np.all(np.abs(f[both] - u[both]) <= allowed * (size + 0.1 * size.max(initial=0.0))))
+    return bool(np.all(np.abs(f[both] - u[both]) <= allowed * (size + 0.1 * size.max(initial=0.0)) + step))
 
 
-def _apart(f: Array, u: Array, wide: Array | None, allowed: float, finite: bool) -> str:
+def _apart(f: Array, u: Array, wide: Array | None, allowed: float, step: float, finite: bool) -> str:
     """How far two results are apart, as text; "" when rounding explains it."""
     both = np.isfinite(f) & np.isfinite(u)
     if finite and wide is not None:
@@ -75,6 +84,6 @@ def _apart(f: Array, u: Array, wide: Array | None, allowed: float, finite: bool)
     exact = u if wide is None else np.where(np.isfinite(wide), wide, u)
     error, usual = np.abs(f - exact)[both], np.abs(u - exact)[both]
     size = np.abs(exact[both])
-    over = error - (allowed * (size + 0.1 * size.max()) + ERRORS * usual.max())
+    over = error - (allowed * (size + 0.1 * size.max()) + step + ERRORS * usual.max())
     at = int(np.argmax(over))
     return f"{error[at]:.3g} at a value of {size[at]:.3g}" if over[at] > 0 else ""

@@ -107,15 +107,19 @@ def build(job: Job, options: Options, stats: Stats, *, library: bool, arrays: Ar
     chosen = job.plan()
     parts = pipeline.library_step(chosen) if library else None
     if parts is not None:
+        alone = replace(options, tune=None)
         layouts = {**job.layouts, **{product: job.layouts[out] for product, out in parts.result}}
 
         def own(fused: Any) -> Built:
             names = {t.name for t in fused.cascade.tensors} | {o.name for o in fused.cascade.outs}
             known = {n: axis for n, axis in layouts.items() if n in names}
-            return _kernel(replace(job, fused=fused, layouts=known), options, stats, None)
+            return _kernel(replace(job, fused=fused, layouts=known), alone, stats, None)
 
-        apart = ProductsApart(job.fused, parts, own, job.sizes)
+        apart = ProductsApart(job.fused, parts, own, job.sizes, tuned=options.tune is not None)
         return BuiltApart(apart.plan, apart.kernels, apart)
+    if library:
+        note = f"no product by a library, although one is large: {pipeline.library_obstacle(chosen)}"
+        chosen = replace(chosen, notes=(*chosen.notes, note))
     return _kernel(job, options, stats, arrays, chosen)
 
 

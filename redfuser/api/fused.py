@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, overload
@@ -27,6 +26,7 @@ from redfuser.api.arguments import (
     static_key,
 )
 from redfuser.api.built import Stats
+from redfuser.api.fitting import Fitting
 from redfuser.api.known import KnownCalls
 from redfuser.api.lowered import Lowered, stand_in
 from redfuser.api.program import Array, Program
@@ -41,6 +41,7 @@ from redfuser.frontend.spec import supported_dtype
 from redfuser.frontend.stages import StaleTrace
 from redfuser.frontend.verify import checks_wanted, refuse_labels, verify_assumptions
 from redfuser.pipeline import Options, Tuning
+from redfuser.runtime.locks import Locked
 
 if TYPE_CHECKING:
     from redfuser.rules import RuleSet
@@ -49,11 +50,12 @@ Key = tuple[Any, ...]
 _ARRAYS_ALONE = {np.ndarray}
 
 
-class Fused:
+class Fused(Locked):
     """A function compiled on first call for each kind of arguments. Made by `rf.fuse`; see there."""
 
     def __init__(self, fn: Callable[..., Any], options: Options, static_argnames: Sequence[str]) -> None:
         functools.update_wrapper(self, fn)
+        super().__init__()
         self.fn = fn
         self._title = getattr(fn, "__name__", type(fn).__name__)
         self.options = options
@@ -67,8 +69,8 @@ class Fused:
         self._plain = not variadic and all(p.kind is not p.KEYWORD_ONLY for p in parameters)
         self._unpacker = Unpacker(self._title, self._names, variadic)
         self._programs: dict[Key, list[Program | Staged]] = {}
+        self._fitting = Fitting()
         self._known = KnownCalls()
-        self._lock = threading.RLock()
         if "out" in self._signature.parameters:
             raise ArgumentError(
                 f"rf.fuse: parameter 'out' of {self._title} hides out=, which receives results; rename it"
@@ -203,7 +205,11 @@ class Fused:
         if program.joins:
             raise ArgumentError(f"out= cannot receive {program.joins[0]}, which is made after the kernels; call "
                                 f"{self._title} without out=, or let it return a tuple")
-        given = [out] if isinstance(out, np.ndarray) or is_tensor(out) else list(out)
+        alone = isinstance(out, np.ndarray) or is_tensor(out)
+        if not alone and (isinstance(out, str) or not isinstance(out, Sequence)):
+            raise ArgumentError(f"out= is a {type(out).__name__}; give an array, or a list or tuple of arrays, one for "
+                                f"each result of {self._title}")
+        given = [out] if alone else list(out)
         given = [tensor_array(a, f"out[{i}]") if is_tensor(a) else a for i, a in enumerate(given)]
         if len(given) != len(program.output_names):
             raise ShapeError(f"out= holds {len(given)} arrays, {self._title} returns {len(program.output_names)}")
@@ -217,11 +223,15 @@ class Fused:
         known = self._programs.get(key, ())
         if len(known) == 1 and not known[0].guarded:
             return known[0]
+        fitting = self._fitting.find(key, arrays)
+        if fitting is not None:
+            return fitting
         specs = {n: spec_of(a, is_weak(values[n]), self._where(n)) for n, a in arrays.items()}
         checks_wanted()  # a wrong setting is an error also where nothing is to be checked
         with self._lock:
             for program in self._programs.get(key, ()):
                 if program.trace.mismatch(specs) is None:
+                    self._fitting.keep(key, arrays, program)
                     return program
             program = compiled(self._trace(specs, static, structures), self.options, self.stats)
             self._programs[key] = [*self._programs.get(key, ()), program]

@@ -27,19 +27,21 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class LibraryPlan:
-    """The plan of a fusion whose products a library computes."""
+    """The plan of a fusion whose products a library computes. tuned: tuning was asked for."""
 
     name: str
     parts: Apart
     plans: tuple[Plan, ...]
     operations: int
+    tuned: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Every decision in words."""
         work = f"{self.operations / 1e9:.3g} GFLOP"
         notes = [f"product {p} by BLAS, through NumPy: no correction touches it" for p in self.parts.products]
-        return (*notes, f"{work} there; faster than tiles of ours, which keep what surrounds a product in cache")
+        notes.append(f"{work} there; faster than tiles of ours, which keep what surrounds a product in cache")
+        return (*notes, "kernels around products by a library are not tuned") if self.tuned else tuple(notes)
 
     def __str__(self) -> str:
         lines = [f"plan {self.name}: products by a library", *(f"  {n}" for n in self.notes)]
@@ -50,8 +52,8 @@ class ProductsApart:
     """Kernels before and after the products of a fusion; runs like a compiled kernel on the arrays of the whole."""
 
     def __init__(self, fused: FusedCascade, parts: Apart, compile_: Callable[[FusedCascade], Any],
-                 sizes: Mapping[str, int]) -> None:
-        """`compile_`: makes the kernel of a part (a `Part`)."""
+                 sizes: Mapping[str, int], *, tuned: bool = False) -> None:
+        """`compile_`: makes the kernel of a part (a `Part`). `tuned`: tuning was asked for."""
         self._inputs = tuple(t.name for t in fused.cascade.tensors)
         self._outputs = tuple(o.name for o in fused.cascade.outs)
         self._axes = {o.name: o.axes for o in fused.cascade.outs}
@@ -60,7 +62,7 @@ class ProductsApart:
         self._after = None if parts.after is None else compile_(parts.after)
         self.kernels = tuple(c for c in (self._before, self._after) if c is not None)
         plans = tuple(c.plan for c in self.kernels)
-        self.plan = LibraryPlan(fused.cascade.name, parts, plans, flops(parts.products, sizes))
+        self.plan = LibraryPlan(fused.cascade.name, parts, plans, flops(parts.products, sizes), tuned)
 
     def run(self, arrays: Sequence[Array], outs: Sequence[Array], sizes: Mapping[str, int]) -> None:
         """Compute `outs` from `arrays`, in the order of the cascade's tensors and outputs.

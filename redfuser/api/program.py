@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +28,7 @@ from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import parts_of, present, result_shape, with_products
 from redfuser.pipeline import Options
+from redfuser.runtime.locks import Locked
 from redfuser.runtime.memory import pool
 
 Array = np.ndarray[Any, Any]
@@ -105,15 +105,16 @@ def checked_outs(trace: Trace, names: Sequence[str], given: Sequence[Array]) -> 
         if array.ndim != len(entries):
             raise ShapeError(f"{where} has {array.ndim} dimensions, the result has {len(entries)}")
         if not array.flags.writeable:
-            raise ValueError(f"{where} is not writable; pass an array that owns its data")
+            raise ShapeError(f"{where} is read-only; pass a writable array, such as np.empty_like({where})")
         found[name] = array[drop_units(entries) or ...]
     return found
 
 
-class Program:
+class Program(Locked):
     """A function traced for one kind of arguments (dtypes, ranks, unit dimensions), ready to run on any lengths."""
 
     def __init__(self, traced: Trace, options: Options, stats: Stats) -> None:
+        super().__init__()
         self.trace = traced
         self.options = options
         self.stats = stats
@@ -124,7 +125,6 @@ class Program:
         names = {str(n): n for n in traced.inputs()}
         self._tensors = tuple(Tensor(names.get(t.name, t.name), t.axes, t.dtype) for t in self.term.tensors)
         self._products = tuple(a for c in self.partition.cascades for a in c.axes if a.parts)
-        self.lock = threading.RLock()
         self._replays: dict[Likeness, Replay] = {}
         dtypes = {t.name: numpy_dtype(t.dtype) for t in self.term.tensors}
         self._inputs = tuple(
@@ -132,6 +132,9 @@ class Program:
             for i, n in enumerate(traced.nodes)
             if n.op == "input" and n.param in dtypes
         )
+        # Python numbers: converted for kernels once a call, before it is looked up among earlier ones
+        self._numbers = tuple((n, d) for n, _, d, _ in self._inputs
+                              if n in traced.arguments and traced.nodes[traced.arguments[n]].weak)
         self.output_names = tuple(o.name for o in self.term.outs)
         self._merged = {n: i for n, i in zip(self.output_names, traced.outputs, strict=True) if i in traced.shapes}
         self._captured = {n: traced.captured[n] for n, *_ in self._inputs if n not in traced.arguments}
@@ -143,8 +146,8 @@ class Program:
 
         Raises
         ------
-        ShapeError, DTypeError, ValueError
-            naming the array, for a wrong rank or dtype, or for one that is not writable.
+        ShapeError, DTypeError
+            naming the array, for a wrong rank or dtype, or for one that is read-only.
         """
         return checked_outs(self.trace, self.output_names, given)
 
@@ -189,6 +192,8 @@ class Program:
         MemoryError
             when the workspace of a kernel cannot be allocated.
         """
+        if self._numbers:
+            arguments = {**arguments, **{n: arguments[n].astype(d, copy=False) for n, d in self._numbers}}
         if self._replays and (replay := self.replay(arguments, outs)) is not None:
             made = replay.run([arguments[n] for n in self.trace.arguments], [outs[n] for n in outs])
             if made is not None:
@@ -283,7 +288,7 @@ class Program:
         for built in piece.kernels.get((layouts, library), ()):
             if built.serves(sizes) and not (called and built.untuned):
                 return built
-        with self.lock:
+        with self._lock:
             known = piece.kernels.get((layouts, library), [])
             for built in known:
                 if built.serves(sizes) and not (called and built.untuned):

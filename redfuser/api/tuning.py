@@ -7,9 +7,10 @@ The default and a candidate take turns, so that what slows the machine down slow
 from __future__ import annotations
 
 import datetime
+import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -25,10 +26,12 @@ from redfuser.extract import Options, Plan
 from redfuser.extract.neighbours import Neighbour, described, neighbours
 from redfuser.extract.plan_time import predict_plan
 from redfuser.extract.roles import NoTiles
+from redfuser.ir.dtypes import is_float
 from redfuser.ir.term import base_axis
 from redfuser.pipeline import Tuning
 from redfuser.runtime import CompiledKernel, find_compiler, thread_count, tunings
 from redfuser.runtime.arrays import Array, data_pointer
+from redfuser.runtime.machine import cpu_count
 from redfuser.runtime.tunings import CHOSEN, DROPPED, FASTER, SAME, SLOWER, Choice, Trial
 
 NOISE = 1.03
@@ -39,6 +42,8 @@ SAMPLE = 2e-4
 """Seconds of a sample: as many calls as fill them."""
 PAIRS = (5, 15)
 """Fewest and most samples of default and candidate in turn."""
+LATE = 3
+"""The fewest once the time is up."""
 TURN = 0.15
 """Seconds after which the fewest pairs suffice."""
 
@@ -100,9 +105,10 @@ class _Race:
         self.job, self.default, self.inputs = job, default, inputs
         self.usual = [np.empty_like(o) for o in outs]
         self.found = [np.empty_like(o) for o in outs]
-        self.finite = all(bool(np.isfinite(a).all()) for a in inputs if a.dtype.kind == "f")
+        self.finite = all(bool(np.isfinite(a).all()) for a in inputs if is_float(a.dtype))
         self.known = {replace(kernel, notes=())}
         self.times: list[float] = []
+        self.end = math.inf
         self.own = self.call(pipeline.kernel_step(kernel), self.usual)
         for _ in range(2):
             self.own()
@@ -118,25 +124,17 @@ class _Race:
 
     def run(self, tuning: Tuning, advance: Advance) -> tuple[Choice, Plan]:
         """Time what there is time for; the choice and its plan."""
-        end = time.perf_counter() + tuning.seconds
+        self.end = time.perf_counter() + tuning.seconds
         lengths = self.job.lengths()
         predicted = predict_plan(self.default, lengths).seconds
         candidates = self.distinct(neighbours(self.default, self.job.plan, lengths))
         chosen_for = candidates[: tuning.candidates]
         trials: list[Trial] = []
         timed: list[tuple[Trial, Neighbour, Callable[[], None]]] = []
-        together = thread_count()  # compiled at the same time, while nothing is timed
-        for first in range(0, len(chosen_for), together):
-            if time.perf_counter() > end:
-                break
-            batch = chosen_for[first : first + together]
-            advance(first, len(chosen_for), described(batch[0][0].options))
-            with ThreadPoolExecutor(together) as pool:
-                compiled = list(pool.map(pipeline.kernel_step, [kernel for _, kernel in batch]))
-            for (candidate, _), kernel in zip(batch, compiled, strict=True):
-                call = self.call(kernel, self.found)
-                trials.append(self.trial(candidate, call))
-                timed.append((trials[-1], candidate, call))
+        for candidate, kernel in self.compiled(chosen_for, advance):
+            call = self.call(kernel, self.found)
+            trials.append(self.trial(candidate, call))
+            timed.append((trials[-1], candidate, call))
         advance(len(chosen_for), len(chosen_for), "")
         left = len(candidates) - len(trials)
         best = max(timed, key=lambda t: t[0].ratio, default=None)
@@ -152,6 +150,27 @@ class _Race:
         seconds = statistics.median(self.times) if self.times else _seconds(self.own, self.repeats)
         today = datetime.datetime.now().strftime("%Y-%m-%d")
         return Choice(chosen, gain, seconds, predicted, today, tuple(trials), left), plan
+
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return time.perf_counter() > self.end
+
+    def compiled(self, candidates: Sequence[tuple[Neighbour, Kernel]], advance: Advance
+                 ) -> Iterator[tuple[Neighbour, CompiledKernel]]:
+        """The candidates that there is time for, and the first in any case. As many are compiled together as there are
+        CPUs, while nothing is timed; each is given out for timing only while there is time left."""
+        together = min(thread_count(), cpu_count())
+        for first in range(0, len(candidates), together):
+            if first and self.late():
+                return
+            batch = candidates[first : first + together]
+            advance(first, len(candidates), described(batch[0][0].options))
+            with ThreadPoolExecutor(together) as pool:
+                kernels = list(pool.map(pipeline.kernel_step, [kernel for _, kernel in batch]))
+            for i, ((candidate, _), kernel) in enumerate(zip(batch, kernels, strict=True), first):
+                if i and self.late():
+                    return
+                yield candidate, kernel
 
     def distinct(self, candidates: Sequence[Neighbour]) -> list[tuple[Neighbour, Kernel]]:
         """The candidates with their tile programs, without those whose program another one has already."""
@@ -185,11 +204,13 @@ class _Race:
         return Trial(candidate.options, seconds, ratio, candidate.seconds, "")
 
     def pairs(self, call: Callable[[], None], fewest: int) -> tuple[float, float]:
-        """(median seconds of a candidate, how many times as fast as the default)."""
+        """(median seconds of a candidate, how many times as fast as the default). `fewest` samples, less once the time
+        is up."""
         start = time.perf_counter()
         own: list[float] = []
         others: list[float] = []
-        while len(own) < fewest or (len(own) < PAIRS[1] and time.perf_counter() - start < TURN):
+        while len(own) < (LATE if self.late() else fewest) or (
+                len(own) < PAIRS[1] and not self.late() and time.perf_counter() - start < TURN):
             own.append(_seconds(self.own, self.repeats))
             others.append(_seconds(call, self.repeats))
         self.times += own

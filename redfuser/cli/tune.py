@@ -70,7 +70,7 @@ def _show(b: Built) -> None:
     output = console()
     output.print(heading(f"kernel {b.kernel.name}: {b.plan.strategy}"))
     if b.choice is None:
-        output.print(Text("  nothing was timed: an array has no elements"))
+        output.print(Text("  nothing was timed: an array has no elements, or the kernel surrounds a product by BLAS"))
         return
     numbers = ("predicted us", "measured us", "ratio")
     found = table("candidate", *numbers, "", numbers=numbers)

@@ -180,6 +180,11 @@ class Trace:
         """
         return array.reshape([sizes[e] for e in self.nodes[position].shape if isinstance(e, str)])
 
+    @cached_property
+    def _expected(self) -> tuple[tuple[str, Shape, str], ...]:
+        """Name, shape for the caller, and dtype of every input; every call looks at them."""
+        return tuple((n.param, self.caller_shape(i), n.dtype) for i, n in enumerate(self.nodes) if n.op == "input")
+
     def size_values(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Label -> length of every size, from the shapes of all arguments; captured arrays are added.
 
@@ -190,8 +195,7 @@ class Trace:
         """
         shapes = {**{name: np.shape(array) for name, array in self.captured.items()}, **shapes}
         values = {s.label: s.value for s in self.sizes if s.fixed and s.value is not None}
-        inputs = {n.param: (self.caller_shape(i), n.dtype) for i, n in enumerate(self.nodes) if n.op == "input"}
-        for name, (shape, dtype) in inputs.items():
+        for name, shape, dtype in self._expected:
             if len(shapes[name]) != len(shape):
                 raise ShapeError(f"argument {name!r} has {len(shapes[name])} dimensions, expected {len(shape)}")
             for label, length in zip(shape, shapes[name], strict=True):
@@ -221,6 +225,10 @@ class Trace:
             if holds is False:
                 return f"no longer true: {guard}"
         return None
+
+    def in_scope(self) -> bool:
+        """Whether all that the function read from outside is what it was."""
+        return all(g.holds() for g in self.guards if isinstance(g, ScopeGuard))
 
     def answers(self, guard: SizeGuard, sizes: Mapping[str, int]) -> bool | None:
         """Whether a question about sizes has the answer that it had; None when not all of them are known."""

@@ -7,6 +7,7 @@ with, accumulated and kept between kernels in the dtype of `computed_in`, and ro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,14 @@ def numpy_dtype(dtype: Any) -> DType:
     return found
 
 
+@lru_cache(maxsize=256)  # the name of a dtype takes NumPy a microsecond or three
 def computed_in(dtype: Any) -> DType:
     """The dtype of arithmetic on numbers of a dtype: itself, unless it only stores them."""
     found = numpy_dtype(dtype)
     return np.dtype(STORAGE_ONLY[found.name]) if found.name in STORAGE_ONLY else found
 
 
+@lru_cache(maxsize=256)
 def is_float(dtype: Any) -> bool:
     """Whether a dtype has floating-point numbers. NumPy calls the kind of dtypes that others define V, void."""
     found = numpy_dtype(dtype)

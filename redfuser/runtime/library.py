@@ -163,7 +163,7 @@ class CompiledKernel:
     def _output(self, port: Port, given: Any, sizes: Mapping[str, int]) -> Array:
         array = port.check(given, sizes)
         if not array.flags.writeable:
-            raise ShapeError(f"output {port.name!r} is read-only; pass a writeable array")
+            raise ShapeError(f"output {port.name!r} is read-only; pass a writable array, such as np.empty_like of it")
         if not port.direct(array):
             return port.copied(array)
         port.check_unit(array)

@@ -26,8 +26,11 @@ def thread_count() -> int:
         when the variable is not a positive integer.
     """
     chosen = settings.count(settings.THREADS)
-    if chosen is not None:
-        return chosen
+    return cpu_count() if chosen is None else chosen
+
+
+def cpu_count() -> int:
+    """The CPUs this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1

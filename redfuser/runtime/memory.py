@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import threading
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from redfuser import settings
+from redfuser.runtime.locks import Locked
 
 LEAST = 1 << 20
 """Smaller results come from NumPy, whose own cache of small blocks is faster."""
@@ -40,13 +40,13 @@ class _Block:
         self._home.give_back(self._memory)
 
 
-class Pool:
+class Pool(Locked):
     """Blocks that no array uses, the last used first. Thread-safe; a forked child starts with none of them."""
 
     def __init__(self, limit: int) -> None:
         """`limit`: bytes that are kept at most."""
+        super().__init__()  # the lock lets its thread in twice: __del__ may run at any allocation
         self._limit = limit
-        self._lock = threading.RLock()  # __del__ may run at any allocation of the same thread
         self._free: list[mmap.mmap] = []
         self._process = os.getpid()
 

@@ -33,7 +33,7 @@ from redfuser.extract.neighbours import described
 from redfuser.extract.roles import NoTiles
 from redfuser.ir import Cascade, find_parts
 from redfuser.ir.contract import expected_results
-from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.dtypes import is_float, numpy_dtype
 from redfuser.ir.term import base_axis
 from redfuser.runtime import CompiledKernel, compile_kernel, find_compiler
 from redfuser.testing.inputs import KINDS, draw_arrays
@@ -55,6 +55,8 @@ BLOCKS = (1, 2, 3, 5, 8, 16, 17, 32, 48, 100)
 TILES = (1, 2, 3, 5, 6, 8, 13, 16, 33)
 CHUNKS = (0, 1, 5, 8, 16, 40, 64)
 LAYOUTS = ("as it is", "permuted", "gaps")
+FIRST = "kernel on 2 threads"
+"""The run whose bits the others must give."""
 
 
 @dataclass(frozen=True)
@@ -201,12 +203,12 @@ def _compare(schedule: Schedule, kernel: Kernel, compiled: CompiledKernel, array
         expected = expected_results((c,), dict(arrays), sizes=dict(sizes))
         results["interpreter"] = fresh()
         run_kernel(kernel, dict(arrays), results["interpreter"], sizes)
-        for name, threads in (("kernel on 2 threads", 2), ("kernel again", 2), ("kernel on 1 thread", 1)):
+        for name, threads in ((FIRST, 2), ("kernel again", 2), ("kernel on 1 thread", 1)):
             results[name] = fresh()
             compiled.run(inputs, list(results[name].values()), sizes, threads=threads)
-    finite = all(np.isfinite(a).all() for a in arrays.values() if a.dtype.kind == "f")
+    finite = all(np.isfinite(a).all() for a in arrays.values() if is_float(a.dtype))
     for o in c.outs:
-        first = results["kernel on 2 threads"][o.name]
+        first = results[FIRST][o.name]
         for name, found in results.items():
             got = found[o.name]
             discrete = got.dtype.kind in "biu" and not finite  # positions and truth values then: docs/order.md
@@ -215,7 +217,7 @@ def _compare(schedule: Schedule, kernel: Kernel, compiled: CompiledKernel, array
                 return (f"{name}, {o.name}{list(at)} is {got[at]}, by definition "
                         f"{expected[o.name].accepted[0][at]}, {expected[o.name].excess(got):.3g} times what is allowed")
             if name.startswith("kernel") and got.tobytes() != first.tobytes():
-                return f"{name} gives other bits of {o.name} than {next(iter(results))}"
+                return f"{name} gives other bits of {o.name} than {FIRST}"
             if finite and not np.array_equal(got != got, first != first):
                 return f"{name} and the kernel have NaN at different places of {o.name}"
     return None

@@ -419,8 +419,19 @@ def test_wrong_arguments_are_named():
         fused("softmax")(normal(3, 4), out=np.zeros((3, 4), "float32"))
     frozen = np.zeros((3, 4))
     frozen.flags.writeable = False
-    with pytest.raises(ValueError, match="not writable"):
+    with pytest.raises(rf.errors.ShapeError, match="out is read-only"):
         fused("softmax")(normal(3, 4), out=frozen)
+
+
+@pytest.mark.parametrize("out", [3, "x", {"out": np.zeros((3, 4))}, np.float64(3), iter(())])
+def test_out_takes_arrays(out):
+    f = fused("softmax")
+    for _ in range(2):  # at the first call, and beside one that is known
+        with pytest.raises(rf.errors.ArgumentError, match=rf"out= is a {type(out).__name__}; give an array, or a list"):
+            f(normal(3, 4), out=out)
+        f(normal(3, 4))
+    with pytest.raises(rf.errors.DTypeError, match="out is a int; pass a NumPy array"):
+        f(normal(3, 4), out=[3])
 
 
 def test_closures_are_captured_and_guarded():

@@ -139,3 +139,47 @@ def test_when_a_library_pays():
     assert not choose.library_pays(profile, 4, 1, 4096, 4096, 8)
     assert not choose.library_pays(profile, 4, 1, 64, 64, 64)
     assert choose.library_pays(profile, 4, 8, 512, 512, 512)
+
+
+def test_kernels_around_a_product_are_not_tuned_and_say_so(empty_cache):
+    fused = rf.fuse(rmsnorm, tune=rf.Tuning(1, 20))
+    for _ in range(2):
+        text = str(fused.explain(X, W))
+        assert "kernels around products by a library are not tuned" in text
+        assert "not tuned yet" not in text
+        fused(X, W)
+    assert fused.stats.tunings == 0
+    assert "not tuned" not in str(rf.fuse(rmsnorm).explain(X, W))
+
+
+def below_the_diagonal(x, w):
+    rows, columns = np.arange(x.shape[0])[:, None], np.arange(x.shape[1])[None, :]
+    return np.where(columns <= rows, x, 0) @ w
+
+
+def ranked(x, w):
+    return x @ w, x.argmax(-1)
+
+
+def product_of_a_product(x, w):
+    return np.exp(x @ w) @ w.T
+
+
+@pytest.mark.parametrize(("fn", "why"), [(below_the_diagonal, "a mask ends the stream early"),
+                                         (ranked, "positions or sorted lists"),
+                                         (product_of_a_product, "another product feeds the stream")])
+def test_a_large_product_that_stays_says_why(fn, why):
+    x, w = data(500, 500), data(500, 500, seed=1) * np.float32(0.01)
+    fused = rf.fuse(fn)
+    plans = fused.lower(x, w).plan
+    assert not any(isinstance(p, LibraryPlan) for p in plans)
+    assert f"no product by a library, although one is large: {why}" in str(fused.explain(x, w))
+
+
+def test_one_factor_must_be_an_array():
+    def taken(fn):
+        return any(isinstance(p, LibraryPlan) for p in rf.fuse(fn).lower(X, W).plan)
+
+    assert taken(lambda x, w: x @ np.exp(w))
+    assert taken(lambda x, w: np.exp(x) @ w)
+    assert not taken(lambda x, w: np.exp(x) @ np.exp(w))

@@ -68,4 +68,4 @@ def test_a_wrong_kernel_is_found(monkeypatch):
 
     compiled = schedules.compile_kernel
     monkeypatch.setattr(schedules, "compile_kernel", restless)
-    assert "kernel on 1 thread gives other bits" in str(schedules.check(soft))
+    assert "kernel on 1 thread gives other bits of out than kernel on 2 threads" in str(schedules.check(soft))

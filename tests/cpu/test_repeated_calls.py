@@ -7,6 +7,7 @@ import pytest
 from functions import attention, layernorm, logsumexp, softmax
 
 import redfuser as rf
+from redfuser.api import fused as fused_module
 from redfuser.errors import ShapeError
 
 
@@ -96,7 +97,7 @@ def test_output_that_must_not_be_written():
     x, out = data(6, 20), np.empty((6, 20), np.float32)
     twice(fused, x, out=out)
     out.flags.writeable = False
-    with pytest.raises(ValueError, match="not writable"):
+    with pytest.raises(ShapeError, match=r"^out is read-only; pass a writable array, such as np.empty_like\(out\)$"):
         fused(x, out=out)
 
 
@@ -233,3 +234,53 @@ def test_copies_keep_the_contiguous_dimension():
         np.testing.assert_array_equal(fused(q, out=raw), wanted)
         both = np.array(q, order=order)
         np.testing.assert_allclose(fused(both, out=both), wanted, rtol=1e-6)
+
+
+EPSILON = 0.5
+
+
+def with_a_global(x):
+    return x / (np.abs(x).max(-1, keepdims=True) + EPSILON)
+
+
+def square_or_not(x):
+    return (x * x).sum(-1) if x.shape[0] > 4 else x.sum(-1)
+
+
+def test_a_program_under_conditions_is_found_without_specs(monkeypatch):
+    monkeypatch.setitem(globals(), "EPSILON", 0.5)
+    fused, sized = rf.fuse(with_a_global), rf.fuse(square_or_not)
+    x = data(7, 33)
+    for _ in range(2):
+        fused(x), fused(x[:3]), sized(x), sized(x[:3])
+    monkeypatch.setattr(fused_module, "spec_of", None)
+    for part in (x, x[:3], -x):
+        np.testing.assert_allclose(fused(part), with_a_global(part), rtol=1e-5)
+        np.testing.assert_allclose(sized(part), square_or_not(part), rtol=1e-4, atol=1e-5)
+
+
+def test_a_program_under_conditions_is_not_found_when_they_fail(monkeypatch):
+    fused = rf.fuse(with_a_global)
+    x = data(7, 33)
+    for value in (0.5, 2.0, 0.5, np.float64(3.0), 2.0, 2):
+        monkeypatch.setitem(globals(), "EPSILON", value)
+        for _ in range(3):
+            np.testing.assert_allclose(fused(x), with_a_global(x), rtol=1e-5)
+            assert fused(x).dtype == with_a_global(x).dtype
+    sized = rf.fuse(square_or_not)
+    for rows in (7, 3, 5, 2, 7, 3):
+        np.testing.assert_allclose(twice(sized, x[:rows]), square_or_not(x[:rows]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_number_among_the_arguments_does_not_slow_a_repetition():
+    def shifted(x, by):
+        return np.exp(x - x.max(-1, keepdims=True)).sum(-1) + by
+
+    fused = rf.fuse(shifted)
+    x = data(7, 33)
+    for by in (1.5, -2.0, 1e-3):
+        np.testing.assert_allclose(fused(x, by), shifted(x, by), rtol=1e-5)
+    for by in (1, 7):
+        np.testing.assert_allclose(fused(x, by), shifted(x, by), rtol=1e-5)
+    assert fused.stats.kernel_runs == 5
+    assert [len(p._replays) for known in fused._programs.values() for p in known] == [1, 1]

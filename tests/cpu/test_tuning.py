@@ -141,6 +141,66 @@ def test_a_wrong_candidate_is_reported(empty_cache, monkeypatch):
     assert not entries(empty_cache)
 
 
+class Clock:
+    """A clock of which every sample takes a second, in which calls of one kernel are twice as fast as those of others.
+    """
+
+    def __init__(self):
+        self.now = 0.0
+        self.samples = 0
+
+    def perf_counter(self):
+        return self.now
+
+    def seconds(self, usual):
+        def sample(call, repeats):
+            self.now += 1
+            self.samples += 1
+            call()
+            return 1e-3 if call is usual() else 5e-4
+
+        return sample
+
+
+@pytest.mark.parametrize(("seconds", "timed", "most"), [(0.5, 1, 17), (36, 2, 51)])
+def test_time_is_up_for_any_number_of_cpus(empty_cache, x, monkeypatch, seconds, timed, most):
+    """The first candidate, and then only those that are begun in time; no more samples than that takes."""
+    clock, races = Clock(), []
+    monkeypatch.setattr(tuning, "thread_count", lambda: 12)
+    monkeypatch.setattr(tuning, "cpu_count", lambda: 12)
+    monkeypatch.setattr(tuning, "time", clock)
+    monkeypatch.setattr(tuning, "TURN", 1e9)
+    monkeypatch.setattr(tuning, "_seconds", clock.seconds(lambda: races[0].own))
+    init = tuning._Race.__init__
+
+    def kept(race, *args):
+        races.append(race)
+        init(race, *args)
+
+    monkeypatch.setattr(tuning._Race, "__init__", kept)
+    f = rf.fuse(softmax, tune=rf.Tuning(12, seconds))
+    f(x)
+    (kernel,) = built(f)
+    assert len(kernel.choice.trials) == timed
+    assert kernel.choice.left > 0
+    assert kernel.choice.gain == 2
+    assert clock.samples <= most
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_nan_among_narrow_inputs_is_seen(empty_cache, x, monkeypatch, bad):
+    """What becomes of NaN may depend on the schedule, so that candidates are compared where all is finite only."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    seen = []
+    compare = tuning.disagreement
+    monkeypatch.setattr(tuning, "disagreement", lambda *args: seen.append(args[3]) or compare(*args))
+    narrow = x[:2].astype(ml_dtypes.bfloat16)
+    if bad:
+        narrow[1, 17] = np.nan
+    rf.fuse(softmax, tune=rf.Tuning(1, 20))(narrow)
+    assert seen == [not bad]
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "foreign", "older", "impossible", "directory"])
 def test_a_damaged_entry_is_timed_again(empty_cache, x, damage):
     rf.fuse(softmax, tune=FEW)(x)

@@ -13,6 +13,7 @@ from redfuser.codegen import build, check_kernel
 from redfuser.extract import Options, Plan, Profile, plan
 from redfuser.extract.neighbours import described, neighbours, variations
 from redfuser.extract.plan_time import predict_plan
+from redfuser.ir.dtypes import STORAGE_ONLY, finfo, numpy_dtype
 from redfuser.runtime.tunings import octave, problem_key
 
 TWO = Profile.generic(32).with_fields(threads=2)
@@ -98,6 +99,19 @@ def test_rounding_is_no_disagreement():
     assert agree(noise, usual, usual + np.float32(0.5)) is None
     assert agree([True, False], [True, False]) is None
     assert agree(np.arange(1000), np.where(np.arange(1000) == 5, 6, np.arange(1000))) is None  # a tie
+
+
+@pytest.mark.parametrize("dtype", sorted(STORAGE_ONLY))
+def test_neighbours_of_a_storage_dtype_are_no_disagreement(dtype):
+    one, less = np.float32(1), np.float32(1 - float(finfo(dtype).eps) / 2)
+    low = np.float32(finfo(dtype).smallest_subnormal)
+    for values, others in (([one, 0.5], [less, 0.5]), ([low, 3 * low], [2 * low, 3 * low])):
+        usual = np.array(values, "float32").astype(numpy_dtype(dtype))
+        found = np.array(others, "float32").astype(usual.dtype)
+        assert (found != usual)[0]
+        assert agree(found, usual, usual) is None
+    usual = np.ones(5, numpy_dtype(dtype))
+    assert "differs by" in str(agree(usual * usual.dtype.type(4), usual, usual))
 
 
 def test_a_wrong_result_is_a_disagreement():
