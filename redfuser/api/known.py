@@ -17,11 +17,13 @@ from redfuser.frontend.structure import Leaf
 
 @dataclass(frozen=True)
 class Known:
-    """An earlier call. `single`: its result is one array, neither a scalar nor nested."""
+    """An earlier call. `single`: its result is one array, neither a scalar nor nested. `scope`: what the function read
+    from outside, to be asked again."""
 
     trace: Trace
     replay: Replay
     single: bool
+    scope: tuple[ScopeGuard, ...]
 
 
 def _given(out: Any) -> Sequence[Any]:
@@ -47,8 +49,10 @@ class KnownCalls:
             if type(array) is not np.ndarray:
                 return None
         known = self._known.get((likeness(args), likeness(given)))
-        made = None if known is None else known.replay.run(args, given)
-        if known is None or made is None:
+        if known is None or not all(guard.holds() for guard in known.scope):
+            return None
+        made = known.replay.run(args, given)
+        if made is None:
             return None
         if out is not None:
             return out
@@ -57,8 +61,8 @@ class KnownCalls:
     def remember(self, args: Sequence[Any], out: Any, program: Program, arrays: Mapping[str, Array]) -> None:
         """Keep a call for `again`, unless something besides its arrays decides what the next one does."""
         given, trace = _given(out), program.trace
-        scoped = any(isinstance(g, ScopeGuard) for g in trace.guards)
-        if scoped or trace.checks or trace.assumptions or any(trace.nodes[i].weak for i in trace.outputs):
+        scope = tuple(g for g in trace.guards if isinstance(g, ScopeGuard))
+        if trace.checks or trace.assumptions or any(trace.nodes[i].weak for i in trace.outputs):
             return
         if any(type(a) is not np.ndarray for a in (*args, *given)):
             return
@@ -67,4 +71,4 @@ class KnownCalls:
             if len(self._known) >= MOST_LAYOUTS:
                 self._known.clear()
             single = isinstance(trace.structure, Leaf) and bool(trace.nodes[trace.outputs[0]].shape)
-            self._known[likeness(args), likeness(given)] = Known(trace, replay, single)
+            self._known[likeness(args), likeness(given)] = Known(trace, replay, single, scope)

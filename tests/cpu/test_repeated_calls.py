@@ -284,3 +284,17 @@ def test_a_number_among_the_arguments_does_not_slow_a_repetition():
         np.testing.assert_allclose(fused(x, by), shifted(x, by), rtol=1e-5)
     assert fused.stats.kernel_runs == 5
     assert [len(p._replays) for known in fused._programs.values() for p in known] == [1, 1]
+
+
+LEAST = 1.0
+
+
+def test_numbers_read_from_outside_are_looked_at_again(monkeypatch):
+    def above(x):
+        return np.maximum(x, LEAST).sum(axis=1)
+
+    fused, x = rf.fuse(above), data(4, 20)
+    for least in (1.0, 1.0, 2.0, 2.0, 1.0, 0.5):
+        monkeypatch.setitem(globals(), "LEAST", least)
+        np.testing.assert_allclose(fused(x), above(x), rtol=1e-5)
+    assert len(fused._known) == 1
