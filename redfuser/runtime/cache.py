@@ -63,11 +63,11 @@ def _remove(directory: Path, pid: int) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def fetch(key: str, source: str, build: Callable[[Path, Path], None]) -> Path:
+def fetch(key: str, source: str, build: Callable[[Path, Path], None], suffix: str = ".c") -> Path:
     """The library with this key; `build(source_path, library_path)` makes it when it is missing or damaged.
 
     Only one process builds a key at a time; the others wait and find the result. A library counts as intact when
-    its SHA-256 is the one written beside it. The source is kept next to the library.
+    its SHA-256 is the one written beside it. The source is kept next to the library, under a name with `suffix`.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def fetch(key: str, source: str, build: Callable[[Path, Path], None]) -> Path:
     """
     directory = cache_directory()
     try:
-        return _fetch_in(directory, key, source, build)
+        return _fetch_in(directory, key, source, build, suffix)
     except (OSError, NotImplementedError) as error:  # the latter: a file system that cannot lock
         if isinstance(error, OSError) and error.errno not in _UNUSABLE:
             raise CacheError(f"the kernel cache {directory} failed ({error}); {REMEDY}") from error
@@ -91,12 +91,14 @@ def fetch(key: str, source: str, build: Callable[[Path, Path], None]) -> Path:
             stacklevel=2,
         )
     try:
-        return _fetch_in(_temporary(os.getpid()), key, source, build)
+        return _fetch_in(_temporary(os.getpid()), key, source, build, suffix)
     except OSError as error:
         raise CacheError(f"no directory for compiled kernels can be written ({error}); {REMEDY}") from error
 
 
-def _fetch_in(directory: Path, key: str, source: str, build: Callable[[Path, Path], None]) -> Path:
+def _fetch_in(
+    directory: Path, key: str, source: str, build: Callable[[Path, Path], None], suffix: str
+) -> Path:
     library = directory / f"{key}.so"
     if _intact(library):
         return library
@@ -105,7 +107,7 @@ def _fetch_in(directory: Path, key: str, source: str, build: Callable[[Path, Pat
     directory.mkdir(parents=True, exist_ok=True)
     with FileLock(directory / f"{key}.lock"):
         if not _intact(library):
-            _build_in(directory, key, source, build)
+            _build_in(directory, key, source, build, suffix)
     return library
 
 
@@ -122,10 +124,12 @@ def _intact(library: Path) -> bool:
         return False
 
 
-def _build_in(directory: Path, key: str, source: str, build: Callable[[Path, Path], None]) -> None:
+def _build_in(
+    directory: Path, key: str, source: str, build: Callable[[Path, Path], None], suffix: str
+) -> None:
     """Build in a private subdirectory, then move the results in place: readers see all of a file or none of it."""
     with tempfile.TemporaryDirectory(dir=directory, prefix=f"{key}-") as work:
-        text, binary = Path(work) / f"{key}.c", Path(work) / f"{key}.so"
+        text, binary = Path(work) / f"{key}{suffix}", Path(work) / f"{key}.so"
         text.write_text(source, encoding="utf-8")
         build(text, binary)
         checksum = Path(work) / f"{key}.sha256"
