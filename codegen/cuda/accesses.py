@@ -1,0 +1,90 @@
+"""Which thread of a team touches which element: what homes and barriers are decided from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from redfuser.codegen.cuda.nodes import Barrier
+from redfuser.codegen.cuda.ranges import is_own
+from redfuser.codegen.nodes import At, Buf, For, If, LetInt, LetScalar, Set, Stmt, Sweep
+from redfuser.codegen.passes.bodies import depends_on, lane_expressions
+from redfuser.errors import CheckError
+from redfuser.ir import Expr, Var, walk
+
+OWN, ONE, ALL, ANY, LIST = "own", "one", "all", "any", "list"
+
+
+@dataclass(frozen=True)
+class Access:
+    """One use of a buffer.
+
+    how    OWN: element i of the range by the thread that has i in every sweep of that width; ONE: by the thread that
+           stores single values; ALL: the same element by every thread; ANY: nothing is known; LIST: a sorted list
+           that elements enter
+    width  of OWN
+    sweep  the range of OWN
+    """
+
+    buf: Buf
+    how: str
+    write: bool
+    width: int = 0
+    sweep: Sweep | None = None
+
+    def same_thread(self, other: Access) -> bool:
+        """Whether equal elements are touched by equal threads, so that no barrier is needed between both."""
+        return self.how == other.how and self.width == other.width and self.how in (OWN, ONE)
+
+
+def accesses(s: Stmt, width: int) -> Iterator[Access]:
+    """What one statement does itself, without the statements in it; `width`: of a sweep."""
+    if isinstance(s, Barrier):
+        return
+    if isinstance(s, (LetInt, LetScalar)):
+        yield from _reads([s.expr], ALL)
+    elif isinstance(s, If):
+        yield from _reads([s.condition], ALL)
+    elif isinstance(s, For):
+        yield from _reads([s.lo, s.hi, s.step], ALL)
+    elif isinstance(s, Set):
+        how = ALL if s.cell.buf.home == "reg" else ONE
+        yield from _reads([s.expr, *s.cell.idx], how)
+        yield Access(s.cell.buf, how, True)
+    elif isinstance(s, Sweep):
+        yield from _swept(s, width)
+    else:
+        raise CheckError(f"{type(s).__name__} has no form for teams of threads yet")
+
+
+def _reads(exprs: Iterable[Expr], how: str) -> Iterator[Access]:
+    for e in exprs:
+        for x in walk(e):
+            if isinstance(x, At):
+                yield Access(x.buf, how, False)
+
+
+def _swept(s: Sweep, width: int) -> Iterator[Access]:
+    yield from _reads([s.lo, s.hi], ALL)
+    apart = any(f.ordered for f in s.folds)  # threads take neighbours instead
+    for e in lane_expressions(s):
+        for x in walk(e):
+            if isinstance(x, At):
+                yield _lane_access(x, s, width, False, apart)
+    for p in s.puts:
+        yield _lane_access(p.cell, s, width, True, apart)
+        for i in p.cell.idx:
+            yield from _reads([x for x in walk(i) if isinstance(x, At)], ANY)
+    for i in s.inserts:
+        for cell in (i.keys, i.indices):
+            yield Access(cell.buf, LIST, False)
+            yield Access(cell.buf, LIST, True)
+
+
+def _lane_access(x: At, s: Sweep, width: int, write: bool, apart: bool) -> Access:
+    if x.buf.home != "reg" and not apart and x.idx and is_own(x.idx[-1], s):
+        if not any(depends_on(i, s.var) for i in x.idx[:-1]):
+            return Access(x.buf, OWN, write, width, s)
+    elif not any(y == Var(s.var) for i in x.idx for y in walk(i)):
+        return Access(x.buf, ALL, write)
+    return Access(x.buf, ANY, write)
