@@ -51,4 +51,4 @@ def prelude(text: str) -> str:
     parts = needed_parts(text, library().get)
     body = "\n".join(parts)
     body = re.sub(r"UINT64_C\((\w+)\)", r"\1ull", body).replace("INT64_MIN", "(-0x7fffffffffffffffll - 1)")
-    return HEAD + (body.replace("INLINE ", "__device__ inline ") + "\n" if body else "")
+    return HEAD + (body.replace("INLINE ", "__device__ __forceinline__ ") + "\n" if body else "")

@@ -372,7 +372,7 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
     kernels = [
         KernelInfo(
             name=b.kernel.name,
-            language="C" if b.compiled is not None else "tile program",
+            language="tile program" if b.compiled is None else "CUDA" if stage.program.options.target == "cuda-host" else "C",
             compiled=b.compiled is not None,
             path=None if b.compiled is None else str(b.compiled.path),
             runs=b.runs,

@@ -9,7 +9,9 @@ import ctypes
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,6 +135,15 @@ class HostCudaKernel:
                 place.copy_back(addresses[p.name], views[p.name], self.kernel.name, p.name, self.checks)
                 out[...] = views[p.name]
 
+    @property
+    def path(self) -> Path:
+        """The library in the cache."""
+        return self.module.path
+
+    def repeatable(self, arrays: Sequence[Array], outs: Sequence[Array], sizes: Mapping[str, int]) -> None:
+        """None: every run copies its arrays into guarded memory."""
+        return
+
     def _launch(self, launch: Launch, place: _Placing, addresses: Mapping[str, int],
                 strides: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]) -> None:
         grid = Grid.of(launch, sizes, self.blocks)
@@ -151,7 +162,8 @@ class HostCudaKernel:
                 parameters.append(scalar(p.name, "int64"))
                 values.append(strides[p.name][p.dim] if p.kind == "stride" else
                               grid.scratch if p.kind == "bytes" else sizes[p.name])
-        function = self.module.kernel(launch.name).function(self.seed, self.checks)
+        chosen = _SEED.get()
+        function = self.module.kernel(launch.name).function(self.seed if chosen is None else chosen, self.checks)
         function.launch((grid.blocks, 1, 1), (launch.block, 1, 1), launch.shared, pack(parameters, values))
 
 
@@ -210,9 +222,12 @@ class _Placing:
         ctypes.memmove(to.ctypes.data, address, to.nbytes)
 
 
+_SEED: ContextVar[int | None] = ContextVar("seed of the schedule of threads", default=None)
+
+
 @contextmanager
-def seeded(kernel: HostCudaKernel, seed: int) -> Iterator[HostCudaKernel]:
-    """The kernel under another schedule of threads."""
-    before, kernel.seed = kernel.seed, seed
-    yield kernel
-    kernel.seed = before
+def scheduled(seed: int) -> Iterator[None]:
+    """Inside, kernels run under the schedule of threads with this seed: 0 in order, 1 in reverse, others at random."""
+    token = _SEED.set(seed)
+    yield
+    _SEED.reset(token)
