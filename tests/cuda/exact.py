@@ -45,7 +45,7 @@ class Form:
         if not e and not m:
             return -0.0 if sign < 0 else 0.0
         power = (e or 1) - self.bias - self.mantissa
-        return sign * Fraction((m | (1 << self.mantissa if e else 0))) * Fraction(2) ** power
+        return sign * Fraction(m | (1 << self.mantissa if e else 0)) * Fraction(2) ** power
 
     def sign(self, negative: bool) -> int:
         return int(negative) << (self.width - 1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import pytest
-
 import kernels_by_hand as hand
+import pytest
 from faults import FAULTS, WRONG, Fault
 from kernels_by_hand import KERNELS
+
 from redfuser.runtime.cuda.errors import CudaFault
 from redfuser.runtime.cuda.host import HostModule
 

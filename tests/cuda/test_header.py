@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import kernels_by_hand as hand
 import numpy as np
 import pytest
-
-import kernels_by_hand as hand
 from faults import FAULTS, Fault
 from kernels_by_hand import KERNELS
+from test_faults import outcome
+
 from redfuser.runtime.cuda.errors import CudaCompileError, CudaFault, LaunchError
 from redfuser.runtime.cuda.header import HeaderModule, kernel_names
 from redfuser.runtime.cuda.host import In, Out
-from test_faults import outcome
 
 READABLE = [f for f in FAULTS if "asm" not in f.new and "m8n8" not in f.old]
 """Mistakes that do not touch inline PTX."""
@@ -55,7 +55,7 @@ extern "C" __global__ void local_index(const float* x, float* y, int n) {
     y[0] = own[n] + x[0];
 }
 extern "C" __global__ void wide_shift(const float* x, float* y, int n) { y[0] = x[0] + (1 << n); }
-extern "C" __global__ void overflow(const float* x, float* y, int n) { y[0] = x[0] + (n * 65536 > 0 ? 1 : 0); }
+extern "C" __global__ void overflow(const float* x, float* y, int n) { y[0] = x[0] + n * 65536; }
 extern "C" __global__ void division(const float* x, float* y, int n) { y[0] = x[0] + 5 / n; }
 extern "C" __global__ void forever(const float* x, float* y, int n) {
     for (int i = 0; n; i ^= 1) if (i > 5) y[0] = x[0];

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import kernels_by_hand as hand
 import numpy as np
 import pytest
-
-import kernels_by_hand as hand
 from kernels_by_hand import KERNELS
+
 from redfuser.runtime.cuda.host import HostModule, In, Out
 
 SEEDS = (0, 1, 2, 3, 17)

@@ -108,7 +108,7 @@ def test_launch_refuses_what_no_device_could_run(module):
 
 def test_views_keep_their_misalignment(module):
     whole = np.ones(9, np.float32)
-    text = 'extern "C" __global__ void k(const float4* x, float* y) { y[0] = x[0].x; }'
+    text = 'extern "C" __global__ void k(const float4* x, float* y) { const float4 v = x[0]; y[0] = v.x + v.y + v.z + v.w; }'
     kernel = HostModule(text).kernel("k")
     y = np.empty(1, np.float32)
     kernel.launch(1, 1, [In(whole), Out(y)])

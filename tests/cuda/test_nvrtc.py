@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 
+import kernels_by_hand as hand
 import pytest
 
-import kernels_by_hand as hand
 from redfuser.errors import CompileError, NoCompiler, RedfuserError
 from redfuser.runtime.cuda import nvrtc as tools
 from redfuser.runtime.cuda.errors import CudaCompileError, CudaFault, NoNvrtc, UnsupportedArch

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import numpy as np
-
 import exact
 import instructions
+import numpy as np
 from exact import BF16, E4M3, E5M2, F16, F32, F64, TF32
 from instructions import Case
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import exact
+import instructions
 import mpmath
 import numpy as np
 import pytest
-
-import exact
-import instructions
 from exact import BF16, F16, F32, F64, Form
 from instructions import Case, predicate
 

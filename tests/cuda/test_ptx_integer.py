@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 import exact
 import instructions
+import numpy as np
 from instructions import Case, predicate
 
 EDGES = {

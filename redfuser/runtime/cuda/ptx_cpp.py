@@ -23,15 +23,28 @@ from redfuser.runtime.cuda import (  # each registers the translations of its fa
 )
 from redfuser.runtime.cuda.nvrtc import SOURCE_NAME
 from redfuser.runtime.cuda.ptx_cpp_context import (
-    C_TYPES,
     HANDLERS,
     Context,
     c_name,
     container,
-    integer,
     variable_bytes,
 )
-from redfuser.runtime.cuda.ptx_nodes import Entry, Instruction, Label, Location, Module, Targets, Variable
+from redfuser.runtime.cuda.ptx_nodes import (
+    Address,
+    Entry,
+    Instruction,
+    Label,
+    Location,
+    Module,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Symbol,
+    Targets,
+    Variable,
+    Vector,
+)
 from redfuser.runtime.cuda.ptx_parse import SIZES
 
 FAMILIES = (
@@ -170,8 +183,6 @@ def _entry(module: Module, entry: Entry, statics: Sequence[Variable]) -> tuple[s
 
 def _names(entry: Entry) -> set[str]:
     """Every name that an instruction mentions: shared memory that no one uses takes no room."""
-    from redfuser.runtime.cuda.ptx_nodes import Address, Symbol
-
     found = set()
     for statement in entry.body:
         for operand in statement.operands if isinstance(statement, Instruction) else ():
@@ -199,8 +210,6 @@ def _by_container(entry: Entry) -> dict[str, list[str]]:
 
 
 def _registers(instruction: Instruction) -> list[str]:
-    from redfuser.runtime.cuda.ptx_nodes import Address, Negated, Operand, Pair, Register, Vector
-
     def walk(operand: Operand) -> list[str]:
         match operand:
             case Register(name):
@@ -275,6 +284,3 @@ def _lines(location: Location | None, module: Module) -> tuple[int, ...]:
             found.append(location.line)
         location = location.caller
     return tuple(found)
-
-
-__all__ = ["C_TYPES", "FAMILIES", "KernelInfo", "Slot", "integer", "param_slots", "translate"]
