@@ -136,7 +136,15 @@ def add(a, b, mode: str = "rn"):
 
 
 def sub(a, b, mode: str = "rn"):
-    return add(a, NAN if is_nan(b) else -b if not (isinstance(b, float) and b == 0) else math.copysign(0.0, -1 if not negative(b) else 1), mode)
+    return add(
+        a,
+        NAN
+        if is_nan(b)
+        else -b
+        if not (isinstance(b, float) and b == 0)
+        else math.copysign(0.0, -1 if not negative(b) else 1),
+        mode,
+    )
 
 
 def mul(a, b, mode: str = "rn"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 from typing import Any
@@ -14,7 +15,12 @@ from redfuser.runtime.cuda.cupy_launch import CupyModule
 from redfuser.runtime.cuda.errors import CudaCompileError, LaunchError, NoDevice, UnsupportedArch
 from redfuser.runtime.cuda.launch import Function, Parameter, array, pack, scalar
 
-PARAMETERS = [array("x", np.float32), scalar("n", np.int32), scalar("a", np.float32), Parameter("map", np.dtype("V128"), align=64)]
+PARAMETERS = [
+    array("x", np.float32),
+    scalar("n", np.int32),
+    scalar("a", np.float32),
+    Parameter("map", np.dtype("V128"), align=64),
+]
 
 
 class FakeError(RuntimeError):
@@ -33,11 +39,10 @@ def fake_cupy(log: list[Any], *, capability: str = "90", driver: bool = True) ->
     cupy = types.ModuleType("cupy")
 
     class Device:
-        attributes = {"MaxSharedMemoryPerBlockOptin": 232448}
-
         def __init__(self) -> None:
             if not driver:
                 raise FakeError("cudaErrorInsufficientDriver")
+            self.attributes = {"MaxSharedMemoryPerBlockOptin": 232448}
             self.id, self.compute_capability = cupy.device, capability
 
     class Stream:
@@ -144,7 +149,5 @@ def test_the_stream_is_torchs_where_torch_has_a_device(monkeypatch):
 def test_the_real_cupy_builds_a_module():
     pytest.importorskip("cupy", reason="CuPy is not installed: pip install 'redfuser[cuda13]'")
     module = CupyModule('extern "C" __global__ void k(float* x) { x[0] = 1; }', "sm_90a")
-    try:
+    with contextlib.suppress(NoDevice, UnsupportedArch):  # that far it gets without a driver, or on another device
         module.function("k", [array("x", np.float32)])
-    except (NoDevice, UnsupportedArch):
-        pass  # that far it gets without a driver, or on another device

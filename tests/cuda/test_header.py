@@ -85,5 +85,6 @@ def test_text_that_it_cannot_read(cxx):
 
 
 def test_kernel_names_with_their_namespaces():
-    text = "namespace a { namespace b { __global__ void __launch_bounds__(128, 2) k(int n) { if (n) { } } } void f() {} } __global__ void l() {}"
+    inner = "namespace b { __global__ void __launch_bounds__(128, 2) k(int n) { if (n) { } } }"
+    text = f"namespace a {{ {inner} void f() {{}} }} __global__ void l() {{}}"
     assert list(kernel_names(text)) == [("k", "a::b::k"), ("l", "l")]

@@ -14,7 +14,8 @@ from redfuser.runtime.cuda.launch import Function, Parameter, array, offsets, pa
 
 TEXT = """
 struct __align__(16) Pair { float a; int b; double c; };
-extern "C" __global__ void __launch_bounds__(64) affine(const float* x, float* y, signed char k, long long n, float a, Pair p) {
+extern "C" __global__ void __launch_bounds__(64) affine(const float* x, float* y, signed char k, long long n,
+                                                             float a, Pair p) {
     const long long i = blockIdx.x * 64ll + threadIdx.x;
     if (i < n) y[i] = a * x[i] + k + p.a + p.b + (float)p.c;
 }
@@ -23,7 +24,11 @@ __device__ int counter = 3;
 extern "C" __global__ void count(int* y) { if (threadIdx.x == 0) { y[0] = counter; counter = counter + 1; } }
 """
 PARAMETERS = [
-    array("x", np.float32), array("y", np.float32), scalar("k", np.int8), scalar("n", np.int64), scalar("a", np.float32),
+    array("x", np.float32),
+    array("y", np.float32),
+    scalar("k", np.int8),
+    scalar("n", np.int64),
+    scalar("a", np.float32),
     Parameter("p", np.dtype([("a", "f4"), ("b", "i4"), ("c", "f8")]), align=16),
 ]
 PAIR = struct.pack("<fid", 0.5, 2, 0.25)
@@ -108,7 +113,8 @@ def test_launch_refuses_what_no_device_could_run(module):
 
 def test_views_keep_their_misalignment(module):
     whole = np.ones(9, np.float32)
-    text = 'extern "C" __global__ void k(const float4* x, float* y) { const float4 v = x[0]; y[0] = v.x + v.y + v.z + v.w; }'
+    text = """extern "C" __global__ void k(const float4* x, float* y) {
+        const float4 v = x[0]; y[0] = v.x + v.y + v.z + v.w; }"""
     kernel = HostModule(text).kernel("k")
     y = np.empty(1, np.float32)
     kernel.launch(1, 1, [In(whole), Out(y)])
@@ -141,7 +147,7 @@ def test_device_variables_keep_their_values_until_reset(module):
 def test_a_finding_leaves_arrays_as_they_were(module):
     y = np.full(1, 7, np.float32)
     text = 'extern "C" __global__ void k(float* y) { y[0] = 1; y[1] = 2; }'
-    with pytest.raises(CudaFault, match="belongs to|which has 4") as found:
+    with pytest.raises(CudaFault, match=r"belongs to|which has 4") as found:
         HostModule(text).kernel("k").launch(1, 1, [y])
     assert y[0] == 7
     assert found.value.block == (0, 0, 0)

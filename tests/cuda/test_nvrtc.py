@@ -62,7 +62,8 @@ def test_architectures(nvrtc):
 
 
 def test_headers_of_cuda_are_found(nvrtc):
-    text = '#include <cuda_bf16.h>\n#include <cuda_fp8.h>\nextern "C" __global__ void k(__nv_bfloat16* x) { x[0] = __float2bfloat16(1); }'
+    text = """#include <cuda_bf16.h>\n#include <cuda_fp8.h>
+    extern "C" __global__ void k(__nv_bfloat16* x) { x[0] = __float2bfloat16(1); }"""
     assert "k" in compile_cuda(text, "sm_80").ptx
 
 

@@ -25,7 +25,8 @@ def body(text: str, **kwargs: str) -> list:
 
 def test_instructions_and_operands():
     first, second, third, _ = body(
-        "@!%p1 ld.global.v2.f32 {%f1, _}, [%rd1+-8];\nshfl.sync.bfly.b32 %r1|%p2, %r2, 16, 31, -1;\nmov.f32 %f2, 0f3F800000;"
+        "@!%p1 ld.global.v2.f32 {%f1, _}, [%rd1+-8];\nshfl.sync.bfly.b32 %r1|%p2, %r2, 16, 31, -1;"
+        "mov.f32 %f2, 0f3F800000;"
     )
     assert (first.opcode, first.guard.negated) == ("ld.global.v2.f32", True)
     assert isinstance(first.operands[0], Vector)
@@ -53,8 +54,14 @@ def test_lines_and_calls():
 
 
 def test_variables_and_limits():
-    declared = ".const .align 4 .b8 t[4] = {1, 2, 3, 4};\n.extern .shared .align 16 .b8 s[];\n.global .align 4 .u32 n = 5;"
-    parsed = parse_ptx(module("", declarations=declared, params=".param .u64 .ptr .align 1 a, .param .align 16 .b8 m[64], .param .u8 c"))
+    declared = (
+        ".const .align 4 .b8 t[4] = {1, 2, 3, 4};\n.extern .shared .align 16 .b8 s[];\n.global .align 4 .u32 n = 5;"
+    )
+    parsed = parse_ptx(
+        module(
+            "", declarations=declared, params=".param .u64 .ptr .align 1 a, .param .align 16 .b8 m[64], .param .u8 c"
+        )
+    )
     table, dynamic, number = parsed.variables
     assert (table.values, dynamic.count, dynamic.extern, number.values) == ((1, 2, 3, 4), None, True, (5,))
     entry = parsed.entry("k")
@@ -90,8 +97,11 @@ def test_what_is_printed_is_read_again(nvrtc, arch):
         ("bra nowhere;", "label nowhere"),
         ("shfl.bfly.b32 %r1, %r2, 1, 31;", "shuffles without .sync"),
         ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%rd1}, {%rd2}, {%rd3}, {%rd4};", "mma with .m8n8k4"),
-        ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2}, {%r3,%r4}, {%f1,%f2,%f3,%f4};",
-         "the operands must have"),
+        (
+            ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2}, {%r3,%r4}, "
+            "{%f1,%f2,%f3,%f4};"),
+            "the operands must have",
+        ),
         ("cp.async.cg.shared.global [%rd1], [%rd2], 8;", "copies 16 bytes"),
         ("setp.lt.f16x2 %p1, %r1, %r2;", "comparisons of pairs"),
         ("call.uni f, (%r1);", "__forceinline__"),
@@ -110,6 +120,7 @@ def test_what_is_not_supported_is_named(text, message):
 def test_functions_that_are_not_inlined_are_refused(host):
     from redfuser.runtime.cuda.host import HostModule
 
-    text = '__device__ __noinline__ float f(float x) { return x + 1; } extern "C" __global__ void k(float* x) { x[0] = f(x[0]); }'
+    text = """__device__ __noinline__ float f(float x) { return x + 1; }
+    extern "C" __global__ void k(float* x) { x[0] = f(x[0]); }"""
     with pytest.raises(UnsupportedPtx, match="__forceinline__"):
         HostModule(text)

@@ -67,12 +67,15 @@ class HeaderModule:
             self.path = build_cxx(host_text(source, names), compiler, FLAGS, suffix=".host.cpp")
         except CompileError as error:
             raise CudaCompileError(
-                f"the host's C++ compiler cannot read the CUDA text; inline PTX must stand under #ifndef REDFUSER_HOST\n{error}"
+                "the host's C++ compiler cannot read the CUDA text; inline PTX must stand under #ifndef REDFUSER_HOST\n"
+                f"{error}"
             ) from error
         library, runner = load_library(self.path), executor(compiler)
         bind(library, runner)
         lines = _CodeLines(library, self.path)
-        self._program = Program(library, runner, source, lambda _: lines.of, (None, 0), memory_of(library, "rf_section"))
+        self._program = Program(
+            library, runner, source, lambda _: lines.of, (None, 0), memory_of(library, "rf_section")
+        )
         self.kernels = {name: KernelInfo(name, _params(library, name), 0) for name in names}
 
     def kernel(self, name: str) -> HostKernel:

@@ -27,8 +27,8 @@ from redfuser.runtime.cuda.ptx_parse import parse_ptx
 __all__ = ["HostFunction", "HostKernel", "HostModule", "In", "Out", "Scratch", "Statistics"]
 
 OPTIMISE = "-Og"
-"""Of the translation. -O1 and -O2 take two and five times as long to compile and run no faster, because most of the time
-goes to the executor; -O0 compiles in two thirds of the time and runs arithmetic at two thirds of the speed."""
+"""Of the translation. -O1 and -O2 take two and five times as long to compile and run no faster, because most of the
+time goes to the executor; -O0 compiles in two thirds of the time and runs arithmetic at two thirds of the speed."""
 
 
 class HostModule:

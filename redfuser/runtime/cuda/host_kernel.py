@@ -115,7 +115,9 @@ class HostKernel:
                     )
                 packed[slot.offset : slot.offset + slot.size] = raw
                 placed += [copy] if copy else []
-            counted = self.run_packed(dim3(grid, "grid"), dim3(block, "block"), shared_bytes, bytes(packed), seed, checks, jumps)
+            counted = self.run_packed(
+                dim3(grid, "grid"), dim3(block, "block"), shared_bytes, bytes(packed), seed, checks, jumps
+            )
             for copy in placed:
                 copy.copy_back(self.info.name, checks)
         return counted
@@ -167,8 +169,8 @@ class HostKernel:
             raise LaunchError(f"a block of {threads} threads; {limit} allows {most} for {self.info.name}")
         if shared_bytes < 0 or self.info.shared + shared_bytes > SHARED_LIMIT:
             raise LaunchError(
-                f"{self.info.name} has {self.info.shared} bytes of static shared memory and asks for {shared_bytes} more; "
-                f"a block may have {SHARED_LIMIT}"
+                f"{self.info.name} has {self.info.shared} bytes of static shared memory and asks for {shared_bytes} "
+                f"more; a block may have {SHARED_LIMIT}"
             )
 
 

@@ -45,7 +45,7 @@ from redfuser.runtime.cuda.ptx_nodes import (
     Variable,
     Vector,
 )
-from redfuser.runtime.cuda.ptx_parse import SIZES
+from redfuser.runtime.cuda.ptx_tokens import SIZES
 
 FAMILIES = (
     ptx_cpp_async, ptx_cpp_control, ptx_cpp_convert, ptx_cpp_float, ptx_cpp_integer, ptx_cpp_memory, ptx_cpp_mma,
@@ -161,7 +161,7 @@ class _Layout:
 
 
 def _entry(module: Module, entry: Entry, statics: Sequence[Variable]) -> tuple[str, KernelInfo]:
-    used = {name for name in _names(entry)}
+    used = _names(entry)
     shared = [v for v in (*module.variables, *entry.variables) if v.space == "shared" and v.name in used]
     local = [v for v in entry.variables if v.space == "local"]
     layout = _Layout(shared)

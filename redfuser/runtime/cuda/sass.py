@@ -24,9 +24,9 @@ _WIDTHS = ("LDG", "STG", "LDS", "STS", "LDL", "STL", "LDGSTS")
 def instruction_mix(cubin: bytes) -> dict[str, Counter[str]]:
     """Kernel -> how often each family of instructions stands in its code; never-executed ones (@!PT) do not count.
 
-    HMMA, QMMA, HGMMA are products of matrices, LDSM is ldmatrix, LDGSTS is cp.async, MUFU a special function, LDL and STL
-    are spills or indexed local arrays, BAR, SHFL, ATOM, RED, REDUX what their names say. Memory accesses are counted under
-    their width too, as LDG.32, LDG.64, LDG.128.
+    HMMA, QMMA, HGMMA are products of matrices, LDSM is ldmatrix, LDGSTS is cp.async, MUFU a special function, LDL and
+    STL are spills or indexed local arrays, BAR, SHFL, ATOM, RED, REDUX what their names say. Memory accesses are
+    counted under their width too, as LDG.32, LDG.64, LDG.128.
 
     Raises
     ------
