@@ -5,6 +5,7 @@ CuPy is imported when a module is made, not before. It can be built, not launche
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,10 +34,9 @@ def load_cupy() -> Any:
         when it is not installed, or cannot be imported.
     """
     try:
-        import cupy
+        return importlib.import_module("cupy")
     except ImportError as error:
         raise NoDevice(f"CuPy cannot be imported ({error}); {REMEDY}") from error
-    return cupy
 
 
 class CupyModule:

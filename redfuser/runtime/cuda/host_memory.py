@@ -153,7 +153,7 @@ class HostMemory:
         size = math.prod(shape) * np.dtype(dtype).itemsize
         address = self._executor.region(size, SCRATCH, name)
         ctypes.memset(address, 0xFF, size)
-        raw = np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+        raw: Array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
         self._arrays[address] = raw.view(dtype).reshape(shape)
         self._executor.resident[address] = size
         return self._arrays[address]
