@@ -61,6 +61,15 @@ def test_architectures(nvrtc):
         compile_cuda("", "ampere")
 
 
+def test_the_architecture_a_text_asks_for_wins_over_the_one_that_cupy_adds(nvrtc):
+    """CuPy puts -arch=sm_90 behind the options of a module: sm_90a must stay in force for wgmma to be known."""
+    text = 'extern "C" __global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }'
+    added = ("-ftz=true", "-arch=sm_90", "--device-as-default-execution-space")
+    nvrtc.compile(text, ["-std=c++17", "-arch=sm_90a", *added], "CUBIN")
+    with pytest.raises(CudaCompileError, match="not supported"):
+        nvrtc.compile(text, ["-std=c++17", *added], "CUBIN")
+
+
 def test_headers_of_cuda_are_found(nvrtc):
     text = """#include <cuda_bf16.h>\n#include <cuda_fp8.h>
     extern "C" __global__ void k(__nv_bfloat16* x) { x[0] = __float2bfloat16(1); }"""
