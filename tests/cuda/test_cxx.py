@@ -16,7 +16,8 @@ BUILD = """
 import numpy as np
 from redfuser.runtime.cuda.host import HostModule, Out
 y = np.empty(32, np.int32)
-HostModule('extern "C" __global__ void k(int* y) { y[threadIdx.x] = threadIdx.x * 3; }').kernel("k").launch(1, 32, [Out(y)])
+text = 'extern "C" __global__ void k(int* y) { y[threadIdx.x] = threadIdx.x * 3; }'
+HostModule(text).kernel("k").launch(1, 32, [Out(y)])
 print(y.sum())
 """
 

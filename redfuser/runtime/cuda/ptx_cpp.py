@@ -21,6 +21,7 @@ from redfuser.runtime.cuda import (  # each registers the translations of its fa
     ptx_cpp_mma,
     ptx_cpp_warp,
 )
+from redfuser.runtime.cuda.errors import UnsupportedPtx
 from redfuser.runtime.cuda.nvrtc import SOURCE_NAME
 from redfuser.runtime.cuda.ptx_cpp_context import (
     HANDLERS,
@@ -52,6 +53,9 @@ FAMILIES = (
     ptx_cpp_warp,
 )
 """The modules whose translations are known."""
+
+MOST_LOCAL = 128 << 10
+"""Bytes of a thread's own arrays: half of its stack in the executor."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +168,8 @@ def _entry(module: Module, entry: Entry, statics: Sequence[Variable]) -> tuple[s
     used = _names(entry)
     shared = [v for v in (*module.variables, *entry.variables) if v.space == "shared" and v.name in used]
     local = [v for v in entry.variables if v.space == "local"]
+    if sum(map(variable_bytes, local)) > MOST_LOCAL:
+        raise UnsupportedPtx(f"kernel {entry.name} has more than {MOST_LOCAL} bytes of local arrays for each thread")
     layout = _Layout(shared)
     slots = param_slots(entry)
     symbols = {v.name: f"(uint64_t)statics.{c_name(v.name)}" for v in statics}
