@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from redfuser.errors import NoCompiler
@@ -11,9 +13,12 @@ from redfuser.runtime.cuda.nvrtc import Nvrtc, find_nvrtc
 
 @pytest.fixture(scope="session", autouse=True)
 def cuda_cache(tmp_path_factory: pytest.TempPathFactory):
-    """One cache for all tests of a session: modules that several tests use are compiled once."""
+    """One cache for all tests of a session, in all its processes: what several tests use is compiled once."""
+    root = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        root = root.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REDFUSER_CACHE_DIR", str(tmp_path_factory.getbasetemp().parent / "cuda-kernels"))
+        patch.setenv("REDFUSER_CACHE_DIR", str(root / "cuda-kernels"))
         yield
 
 

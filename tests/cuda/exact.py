@@ -45,7 +45,7 @@ class Form:
         if not e and not m:
             return -0.0 if sign < 0 else 0.0
         power = (e or 1) - self.bias - self.mantissa
-        return sign * Fraction((m | (1 << self.mantissa if e else 0))) * Fraction(2) ** power
+        return sign * Fraction(m | (1 << self.mantissa if e else 0)) * Fraction(2) ** power
 
     def sign(self, negative: bool) -> int:
         return int(negative) << (self.width - 1)
@@ -136,7 +136,15 @@ def add(a, b, mode: str = "rn"):
 
 
 def sub(a, b, mode: str = "rn"):
-    return add(a, NAN if is_nan(b) else -b if not (isinstance(b, float) and b == 0) else math.copysign(0.0, -1 if not negative(b) else 1), mode)
+    return add(
+        a,
+        NAN
+        if is_nan(b)
+        else -b
+        if not (isinstance(b, float) and b == 0)
+        else math.copysign(0.0, -1 if not negative(b) else 1),
+        mode,
+    )
 
 
 def mul(a, b, mode: str = "rn"):

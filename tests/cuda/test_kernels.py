@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import kernels_by_hand as hand
 import numpy as np
 import pytest
-
-import kernels_by_hand as hand
 from kernels_by_hand import KERNELS
+
 from redfuser.runtime.cuda.host import HostModule, In, Out
 
 SEEDS = (0, 1, 2, 3, 17)
@@ -48,6 +48,24 @@ def test_the_swizzle_has_no_bank_conflicts(host):
     counted = module.kernel("tile_good").launch(1, 128, args)
     assert counted.matrix_loads == 4 * 2 * 5 * 4
     assert counted.matrix_conflicts == 0
+
+
+def test_a_seed_is_a_schedule(host):
+    """Tickets tell in which order threads and blocks ran: in order, in reverse, at random, and the same again."""
+    text = """extern "C" __global__ void k(int* next, int* order) {
+        order[blockIdx.x * 32 + threadIdx.x] = atomicAdd(next, 1); }"""
+    kernel = HostModule(text).kernel("k")
+
+    def order(seed: int) -> list[int]:
+        out = np.empty(96, np.int32)
+        kernel.launch(3, 32, [np.zeros(1, np.int32), Out(out)], seed=seed)
+        assert sorted(out.tolist()) == list(range(96))
+        return out.tolist()
+
+    assert order(0) == list(range(96))
+    assert order(1) == list(range(95, -1, -1))
+    assert order(2) == order(2) != order(3)
+    assert len({tuple(order(s)) for s in range(6)}) == 6
 
 
 def test_memory_that_outlives_a_launch(host):

@@ -5,28 +5,87 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import numpy as np
-
 import exact
 import instructions
+import numpy as np
 from exact import BF16, E4M3, E5M2, F16, F32, F64, TF32
 from instructions import Case
 
 FORMS = {"f32": F32, "f64": F64, "f16": F16, "bf16": BF16}
 REGISTER = {"f32": "f32", "f64": "f64", "f16": "b16", "bf16": "b16"}
 F32_EDGES = [
-    0, 1, 0x00800000, 0x33800000, 0x387FC000, 0x387FE000, 0x38800000, 0x3F000000, 0x3F800000, 0x3F808000, 0x3F818000,
-    0x3FC00000, 0x40200000, 0x43DFFFFF, 0x43E00000, 0x43E80000, 0x43F00000, 0x477FE000, 0x477FF000, 0x47800000, 0x4EFFFFFF,
-    0x4F000000, 0x4F7FFFFF, 0x4F800000, 0x5F000000, 0x5F800000, 0x7F7F7FFF, 0x7F7F8000, 0x7F7FFFFF, 0x7F800000, 0x7FC00000,
-    0x3B000000, 0x3A800000, 0x3A800001, 0x37800000, 0x37000001, 0x3F801000, 0x3F803000,
+    0,
+    1,
+    0x00800000,
+    0x33800000,
+    0x387FC000,
+    0x387FE000,
+    0x38800000,
+    0x3F000000,
+    0x3F800000,
+    0x3F808000,
+    0x3F818000,
+    0x3FC00000,
+    0x40200000,
+    0x43DFFFFF,
+    0x43E00000,
+    0x43E80000,
+    0x43F00000,
+    0x477FE000,
+    0x477FF000,
+    0x47800000,
+    0x4EFFFFFF,
+    0x4F000000,
+    0x4F7FFFFF,
+    0x4F800000,
+    0x5F000000,
+    0x5F800000,
+    0x7F7F7FFF,
+    0x7F7F8000,
+    0x7F7FFFFF,
+    0x7F800000,
+    0x7FC00000,
+    0x3B000000,
+    0x3A800000,
+    0x3A800001,
+    0x37800000,
+    0x37000001,
+    0x3F801000,
+    0x3F803000,
 ]
-F64_EDGES = [struct for struct in (
-    0, 1, 0x3FE0000000000000, 0x3FF0000010000000, 0x3FF0000030000000, 0x3FF0000010000001, 0x41DFFFFFFFC00000,
-    0x41E0000000000000, 0x43DFFFFFFFFFFFFF, 0x43E0000000000000, 0x43F0000000000000, 0x47EFFFFFF0000000, 0x7FF0000000000000,
-    0x7FF8000000000000, 0x380FFFFFFFFFFFFF, 0x36A0000000000000, 0x3F50000000000001,
-)]
-INTEGER_EDGES = [0, 1, 2, 127, 128, 255, 256, 0x7FFF, 0x8000, 0xFFFF, 2**24 + 1, 2**24 + 3, 2**31 - 1, 2**31, 2**32 - 1,
-                 2**53 + 1, 2**62 + 2**38 + 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 2**39, 2**64 - 128, 2**11 + 1, 65519, 65520]
+F64_EDGES = [
+    0, 1, 0x3FE0000000000000, 0x3FF0000010000000, 0x3FF0000030000000,
+    0x3FF0000010000001, 0x41DFFFFFFFC00000, 0x41E0000000000000, 0x43DFFFFFFFFFFFFF, 0x43E0000000000000,
+    0x43F0000000000000, 0x47EFFFFFF0000000, 0x7FF0000000000000, 0x7FF8000000000000, 0x380FFFFFFFFFFFFF,
+    0x36A0000000000000, 0x3F50000000000001,
+]
+INTEGER_EDGES = [
+    0,
+    1,
+    2,
+    127,
+    128,
+    255,
+    256,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    2**24 + 1,
+    2**24 + 3,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**53 + 1,
+    2**62 + 2**38 + 1,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    2**64 - 2**39,
+    2**64 - 128,
+    2**11 + 1,
+    65519,
+    65520,
+]
 
 
 def operands(kind: str) -> np.ndarray:
@@ -72,7 +131,9 @@ def to_integer() -> list[Case]:
 
                 if source == "bf16" and target not in ("s32", "u32"):
                     continue
-                cases.append(Case(f"cvt.{mode}.{target}.{source} %0, %1;", (REGISTER[source],), f"b{width_of(target)}", expect))
+                cases.append(
+                    Case(f"cvt.{mode}.{target}.{source} %0, %1;", (REGISTER[source],), f"b{width_of(target)}", expect)
+                )
     return cases
 
 
@@ -90,7 +151,14 @@ def from_integer() -> list[Case]:
                     return exact.rounded(Fraction(x) if x else 0.0, form, mode)
 
                 cases.append(Case(f"cvt.{mode}.{target}.{source} %0, %1;", (f"b{width}",), REGISTER[target], expect))
-    for source, target in (("s32", "s8"), ("u32", "u8"), ("s32", "u16"), ("s64", "s32"), ("u64", "s32"), ("s16", "u64")):
+    for source, target in (
+        ("s32", "s8"),
+        ("u32", "u8"),
+        ("s32", "u16"),
+        ("s64", "s32"),
+        ("u64", "s32"),
+        ("s16", "u64"),
+    ):
         width = int(source[1:])
         for sat in (False, True):
             def expect(a: int, source=source, target=target, width=width, sat=sat) -> int:
@@ -100,7 +168,14 @@ def from_integer() -> list[Case]:
                     x = exact.signed(x, int(target[1:]))
                 return exact.unsigned(x, width_of(target))
 
-            cases.append(Case(f"cvt{'.sat' if sat else ''}.{target}.{source} %0, %1;", (f"b{width}",), f"b{width_of(target)}", expect))
+            cases.append(
+                Case(
+                    f"cvt{'.sat' if sat else ''}.{target}.{source} %0, %1;",
+                    (f"b{width}",),
+                    f"b{width_of(target)}",
+                    expect,
+                )
+            )
     return cases
 
 
@@ -123,7 +198,9 @@ def between_floats() -> list[Case]:
     for target, form in (("f16", F16), ("bf16", BF16)):
         for mode in ("rn", "rz"):
             cases.append(Case(f"cvt.{mode}.{target}.f32 %0, %1;", ("f32",), "b16", expect(F32, form, mode)))
-            cases.append(Case(f"cvt.{mode}.relu.{target}.f32 %0, %1;", ("f32",), "b16", expect(F32, form, mode, relu=True)))
+            cases.append(
+                Case(f"cvt.{mode}.relu.{target}.f32 %0, %1;", ("f32",), "b16", expect(F32, form, mode, relu=True))
+            )
         cases.append(Case(f"cvt.f32.{target} %0, %1;", ("b16",), "f32", expect(form, F32)))
     for mode in ("rn", "rz", "rm", "rp"):
         cases += [

@@ -5,20 +5,42 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import exact
+import instructions
 import mpmath
 import numpy as np
 import pytest
-
-import exact
-import instructions
 from exact import BF16, F16, F32, F64, Form
 from instructions import Case, predicate
 
 EDGES = {
-    "f32": [0, 1, 0x007FFFFF, 0x00800000, 0x3F800000, 0x3F800001, 0x40490FDB, 0x4B000001, 0x7F7FFFFF, 0x7F800000, 0x7FC00001,
-            0x33800000, 0x1E3CE508],
-    "f64": [0, 1, 0x000FFFFFFFFFFFFF, 0x0010000000000000, 0x3FF0000000000000, 0x3FF0000000000001, 0x400921FB54442D18,
-            0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FF8000000000000],
+    "f32": [
+        0,
+        1,
+        0x007FFFFF,
+        0x00800000,
+        0x3F800000,
+        0x3F800001,
+        0x40490FDB,
+        0x4B000001,
+        0x7F7FFFFF,
+        0x7F800000,
+        0x7FC00001,
+        0x33800000,
+        0x1E3CE508,
+    ],
+    "f64": [
+        0,
+        1,
+        0x000FFFFFFFFFFFFF,
+        0x0010000000000000,
+        0x3FF0000000000000,
+        0x3FF0000000000001,
+        0x400921FB54442D18,
+        0x7FEFFFFFFFFFFFFF,
+        0x7FF0000000000000,
+        0x7FF8000000000000,
+    ],
     "f16": [0, 1, 0x3FF, 0x400, 0x3C00, 0x3C01, 0x4248, 0x7BFF, 0x7C00, 0x7E00, 0x1400],
     "bf16": [0, 1, 0x7F, 0x80, 0x3F80, 0x3F81, 0x4049, 0x7F7F, 0x7F80, 0x7FC0, 0x3380],
 }
@@ -115,7 +137,7 @@ def extremes() -> list[Case]:
     cases = []
     for name, f in (("min", exact.smaller), ("max", exact.larger)):
         for kind in ("f32", "f64"):
-            cases.append(Case(f"{name}.{kind} {places(2)};", (kind,) * 2, kind, of(kind, f)))
+            cases += [Case(f"{name}.{kind} {places(2)};", (kind,) * 2, kind, of(kind, f))]
         cases += [
             Case(f"{name}.ftz.f32 {places(2)};", ("f32",) * 2, "f32", of("f32", f, "rn", True)),
             Case(f"{name}.NaN.f32 {places(2)};", ("f32",) * 2, "f32", of("f32", nan_wins(f))),
@@ -152,7 +174,12 @@ def halves() -> list[Case]:
         cases += [
             Case(f"fma.rn.{kind} {places(3)};", ("b16",) * 3, "b16", of(kind, exact.fma)),
             Case(f"fma.rn.{kind}x2 {places(3)};", ("b32",) * 3, "b32", pairs(of(kind, exact.fma))),
-            Case(f"fma.rn.relu.{kind} {places(3)};", ("b16",) * 3, "b16", of(kind, lambda a, b, c: relu(exact.fma(a, b, c)))),
+            Case(
+                f"fma.rn.relu.{kind} {places(3)};",
+                ("b16",) * 3,
+                "b16",
+                of(kind, lambda a, b, c: relu(exact.fma(a, b, c))),
+            ),
             Case(f"neg.{kind} {places(1)};", ("b16",), "b16", lambda a: a ^ 0x8000),
             Case(f"abs.{kind}x2 {places(1)};", ("b32",), "b32", lambda a: a & 0x7FFF7FFF),
         ]
@@ -214,9 +241,13 @@ def comparisons() -> list[Case]:
             Case(predicate(f"setp.nan.{kind} %p, %1, %2;"), (register,) * 2, "b32", test(lambda a, b: False, 1)),
         ]
         if kind == "f32":
-            cases.append(Case(predicate("setp.lt.ftz.f32 %p, %1, %2;"), ("f32",) * 2, "b32", test(ordered["lt"], 0, ftz=True)))
-            cases.append(Case("set.lt.f32.f32 %0, %1, %2;", ("f32",) * 2, "f32",
-                              lambda a, b, t=test(ordered["lt"], 0): 0x3F800000 if t(a, b) else 0))
+            cases.append(
+                Case(predicate("setp.lt.ftz.f32 %p, %1, %2;"), ("f32",) * 2, "b32", test(ordered["lt"], 0, ftz=True))
+            )
+            less = test(ordered["lt"], 0)
+            cases.append(
+                Case("set.lt.f32.f32 %0, %1, %2;", ("f32",) * 2, "f32", lambda a, b, t=less: 0x3F800000 * t(a, b))
+            )
     return cases
 
 
@@ -261,7 +292,9 @@ def _arguments(name: str) -> np.ndarray:
 
 
 def _run_functions(tail: str) -> tuple[dict[str, dict[int, int]], tuple[Case, ...]]:
-    cases = tuple(Case(f"{name}.approx{'' if name == 'tanh' else tail}.f32 %0, %1;", ("f32",), "f32", int) for name in FUNCTIONS)
+    cases = tuple(
+        Case(f"{name}.approx{'' if name == 'tanh' else tail}.f32 %0, %1;", ("f32",), "f32", int) for name in FUNCTIONS
+    )
     module = instructions.build(cases, "sm_90")
     given = np.concatenate([*[_arguments(n).view(np.uint32) for n in FUNCTIONS],
                             np.array([k for s in SPECIAL.values() for k in s], np.uint32)])
@@ -271,7 +304,9 @@ def _run_functions(tail: str) -> tuple[dict[str, dict[int, int]], tuple[Case, ..
     from redfuser.runtime.cuda.host import In, Out
 
     module.kernel("f32_to_f32").launch((n + 255) // 256, 256, [In(raw), In(zero), In(zero), Out(out), np.int32(n)])
-    return {name: dict(zip(given.tolist(), row.tolist(), strict=True)) for name, row in zip(FUNCTIONS, out, strict=True)}, cases
+    return {
+        name: dict(zip(given.tolist(), row.tolist(), strict=True)) for name, row in zip(FUNCTIONS, out, strict=True)
+    }, cases
 
 
 def test_approximate_functions(host):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 import exact
 import instructions
+import numpy as np
 from instructions import Case, predicate
 
 EDGES = {
@@ -237,15 +236,15 @@ def divisions() -> list[Case]:
     cases = []
     for w in (16, 32, 64):
         kinds = f"b{w} b{w}"
-        one = 1  # a divisor of 0 is a finding: it is replaced here
+        # a divisor of 0 is a finding: it is replaced by 1
         guard = f"{{{{ .reg .pred p; .reg .b{w} t; setp.eq.u{w} p, %2, 0; selp.b{w} t, 1, %2, p; {{}} %0, %1, t; }}}}"
 
         def make(name: str, f, w=w, guard=guard, kinds=kinds) -> Case:
             return Case(guard.format(f"{name}{w}"), tuple(kinds.split()), f"b{w}", f)
 
         cases += [
-            make("div.u", lambda a, b: a // (b or one)),
-            make("rem.u", lambda a, b: a % (b or one)),
+            make("div.u", lambda a, b: a // (b or 1)),
+            make("rem.u", lambda a, b: a % (b or 1)),
             make("div.s", lambda a, b, w=w: u(quotient(s(a, w), s(b, w) or 1), w)),
             make("rem.s", lambda a, b, w=w: u(s(a, w) - quotient(s(a, w), s(b, w) or 1) * (s(b, w) or 1), w)),
         ]

@@ -65,7 +65,8 @@ class CxxCompiler:
             shutil.copy(source, kept)
             output = (done.stderr or done.stdout).strip()
             raise CompileError(
-                f"{self} rejected {kept} (exit status {done.returncode}):\n{output[:4000]}\ncommand: {shlex.join(command)}"
+                f"{self} rejected {kept} (exit status {done.returncode}):\n{output[:4000]}\n"
+                f"command: {shlex.join(command)}"
             )
 
     def native_flags(self) -> tuple[str, ...]:

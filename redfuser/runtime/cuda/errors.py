@@ -17,7 +17,7 @@ class UnsupportedArch(RedfuserError, ValueError):
     """A GPU architecture that does not exist, or that this NVRTC or this device does not know."""
 
 
-class UnsupportedPtx(RedfuserError, NotImplementedError):
+class UnsupportedPtx(CompileError):
     """PTX that cannot be read, or that the host executor cannot run."""
 
 

@@ -62,6 +62,7 @@ static void prepare_block(const Dim& index, uint32_t number) {
     block_number = number;
     serial = first_serial + number;
     memset(machine.shared, 0xff, machine.shared_size);
+    if (launch.section_bytes) memset(launch.section, 0xff, launch.section_bytes);
     const uint32_t threads = launch.block.x * launch.block.y * launch.block.z;
     warps.assign((threads + LANES - 1) / LANES, Warp{});
     fibers.resize(warps.size() * LANES);
@@ -131,8 +132,8 @@ static bool prepare_launch() {
     if (!make_stacks()) return false;
     if (!shared_memory) {
         const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        void* memory = mmap(nullptr, 2 * SHARED_MOST, PROT_READ | PROT_WRITE, flags, -1, 0);
-        void* cells = mmap(nullptr, SHARED_MOST * sizeof(Cell), PROT_READ | PROT_WRITE, flags, -1, 0);
+        void* memory = mmap(nullptr, SECTION, PROT_READ | PROT_WRITE, flags, -1, 0);
+        void* cells = mmap(nullptr, 2 * SECTION * sizeof(Cell), PROT_READ | PROT_WRITE, flags, -1, 0);
         if (memory == MAP_FAILED || cells == MAP_FAILED) return false;
         shared_memory = static_cast<unsigned char*>(memory);
         shared_cells = static_cast<Cell*>(cells);
@@ -157,6 +158,8 @@ static bool make_arena() {
         arena = reinterpret_cast<uint64_t>(memory);
         pages.assign(arena_size / PAGE, 0);
         arena_top = PAGE;
+        machine.arena_low = arena;
+        machine.arena_high = arena + arena_size;
         return true;
     }
     arena_size = 0;

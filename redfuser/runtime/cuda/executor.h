@@ -28,6 +28,7 @@ struct Machine {
     unsigned char* shared;
     uint32_t shared_size;
     uint64_t stack_low, stack_high;  // memory of fibers: a kernel's own variables
+    uint64_t arena_low, arena_high;  // all global memory that a kernel may be given
     Thread* running;
 };
 

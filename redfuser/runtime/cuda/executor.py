@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,8 @@ SHARED_LIMIT = 232448
 """Bytes of shared memory that a block may have on the largest device (227 KB)."""
 JUMPS = 1 << 26
 """Backward jumps of one thread after which it counts as caught in a loop."""
+
+Lines = Callable[[int], Sequence[int]]
 
 CONSTANT, IN_OUT, OUTPUT, SCRATCH = range(4)
 """How a region may be used."""
@@ -40,10 +42,11 @@ class Launch(ctypes.Structure):
         ("argument_bytes", ctypes.c_uint64),
         ("statics", ctypes.c_void_p),
         ("static_bytes", ctypes.c_uint64),
+        ("section", ctypes.c_void_p),
+        ("section_bytes", ctypes.c_uint64),
         ("grid", Dim),
         ("block", Dim),
         ("shared_bytes", ctypes.c_uint32),
-        ("shared_limit", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("jumps", ctypes.c_int64),
         ("checks", ctypes.c_int32),
@@ -117,8 +120,15 @@ class Executor:
         with LOCK:
             return self._library.rf_unwritten(address, ctypes.byref(first)), first.value
 
-    def launch(self, launch: Launch, kernel: str, sites: Sequence[Sequence[int]], source: str) -> Report:
+    def launch(self, launch: Launch, kernel: str, lines: Lines, source: str) -> Report:
         """Run a kernel.
+
+        Parameters
+        ----------
+        launch : what to run
+        kernel : its name
+        lines : site -> the line of the text, then those that it was inlined through; empty where it is unknown
+        source : the text
 
         Raises
         ------
@@ -133,24 +143,23 @@ class Executor:
         if status == 2:
             raise MemoryError("no room for the stacks of a block's threads")
         if status:
-            raise _fault(report, kernel, sites, source)
+            raise _fault(report, kernel, lines, source)
         return report
 
 
-def _fault(report: Report, kernel: str, sites: Sequence[Sequence[int]], source: str) -> CudaFault:
-    text = re.sub(r"\{site (\d+)\}", lambda m: describe(sites, int(m.group(1))), report.text.decode(errors="replace"))
-    lines = sites[report.site] if report.site < len(sites) else ()
-    line = lines[0] if lines else 0
-    if len(lines) > 1:
-        text += f" (called from {', '.join(f'line {n}' for n in lines[1:])})"
+def _fault(report: Report, kernel: str, lines: Lines, source: str) -> CudaFault:
+    text = re.sub(r"\{site (\d+)\}", lambda m: _described(lines(int(m.group(1)))), report.text.decode(errors="replace"))
+    here = lines(report.site)
+    if len(here) > 1:
+        text += f" (called from {', '.join(f'line {n}' for n in here[1:])})"
+    line = here[0] if here else 0
     rows = source.splitlines()
     shown = rows[line - 1] if 0 < line <= len(rows) else ""
     return CudaFault(report.kind.decode(), kernel, line, text, report.block.tuple(), report.thread.tuple(), shown)
 
 
-def describe(sites: Sequence[Sequence[int]], site: int) -> str:
+def _described(lines: Sequence[int]) -> str:
     """An instruction by the lines it stands for."""
-    lines = sites[site] if site < len(sites) else ()
     if not lines:
         return "an unknown line"
     return f"line {lines[0]}" + "".join(f" (called from line {n})" for n in lines[1:])

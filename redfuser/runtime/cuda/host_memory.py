@@ -149,11 +149,25 @@ class HostMemory:
         MemoryError
             when the system has no room.
         """
-        shape = (shape,) if isinstance(shape, int) else shape
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        address = self._executor.region(size, SCRATCH, name)
+        return self._new((shape,) if isinstance(shape, int) else shape, np.dtype(dtype), SCRATCH, name)
+
+    def put(self, array: Array, name: str = "memory") -> Array:
+        """A copy of an array: kernels may read and write it.
+
+        Raises
+        ------
+        MemoryError
+            when the system has no room.
+        """
+        copy = self._new(array.shape, array.dtype, IN_OUT, name)
+        copy[...] = array
+        return copy
+
+    def _new(self, shape: tuple[int, ...], dtype: np.dtype[Any], mode: int, name: str) -> Array:
+        size = math.prod(shape) * dtype.itemsize
+        address = self._executor.region(size, mode, name)
         ctypes.memset(address, 0xFF, size)
-        raw = np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+        raw: Array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
         self._arrays[address] = raw.view(dtype).reshape(shape)
         self._executor.resident[address] = size
         return self._arrays[address]

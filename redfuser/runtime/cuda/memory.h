@@ -11,8 +11,7 @@ namespace rf {
 
 struct Record {
     uint32_t serial;  // of the block, over all launches; 0: none
-    uint32_t clock;
-    uint16_t site;
+    uint32_t clock, site;
     uint8_t warp, lane;
 };
 
@@ -23,8 +22,6 @@ struct Cell {  // of one byte; the two latest readers stand for all
     Record write, read, earlier_read;
     uint8_t flags;
 };
-
-static inline uint16_t short_site(uint32_t site) { return site > 0xffff ? 0 : static_cast<uint16_t>(site); }
 
 static bool ordered(const Fiber* self, const Record& record) {
     const Warp& warp = warps[self->warp];
@@ -54,7 +51,7 @@ static void record_read(Cell& cell, const Fiber* self, uint32_t clock, uint32_t 
     if (last.serial && !same_warp) cell.earlier_read = last;
     const bool shared_clock = same_warp && last.clock == clock && last.lane != self->lane;
     const uint8_t lane = shared_clock ? SEVERAL_LANES : static_cast<uint8_t>(self->lane);
-    last = {serial, clock, short_site(site), static_cast<uint8_t>(self->warp), lane};
+    last = {serial, clock, site, static_cast<uint8_t>(self->warp), lane};
 }
 
 // Check one byte and note the access. `where` names the memory, `offset` the byte in it.
@@ -70,7 +67,7 @@ static inline void touch(Fiber* self, Cell& cell, int access, uint32_t site, con
     }
     for (const Record* read : {&cell.read, &cell.earlier_read})
         if (read->serial && !ordered(self, *read)) report_race(self, site, "write", *read, "read", where, offset);
-    cell.write = {serial, clock, short_site(site), static_cast<uint8_t>(self->warp), static_cast<uint8_t>(self->lane)};
+    cell.write = {serial, clock, site, static_cast<uint8_t>(self->warp), static_cast<uint8_t>(self->lane)};
     cell.read.serial = cell.earlier_read.serial = 0;
     cell.flags = static_cast<uint8_t>(WRITTEN | (strong ? BY_ATOMIC : 0));
 }
@@ -84,8 +81,10 @@ static const char* verb(int access) {
 
 constexpr uint32_t SHARED_MOST = 232448;  // 227 KB, what a block may have on compute capability 9.0
 
+constexpr uint32_t SECTION = 1 << 18;  // offset of static variables that are not in the block's window
+
 static unsigned char* shared_memory;
-static Cell* shared_cells;
+static Cell* shared_cells;  // of the window, then of the section
 
 static Cell* shared_cell(size_t offset) {
     Cell* cell = shared_cells + offset;
@@ -112,14 +111,17 @@ static void touch_shared(Fiber* self, size_t offset, uint32_t size, int access, 
 static unsigned char* shared(Thread* thread, uint32_t address, uint32_t size, int access, uint32_t site) {
     Fiber* self = static_cast<Fiber*>(thread);
     const uint32_t offset = address - SHARED_BASE;
-    if (offset >= machine.shared_size || size > machine.shared_size - offset)
+    const bool in_section = offset >= SECTION && launch.section_bytes;
+    const uint32_t place = in_section ? offset - SECTION : offset;
+    const uint32_t bytes = in_section ? static_cast<uint32_t>(launch.section_bytes) : machine.shared_size;
+    if (place >= bytes || size > bytes - place)
         fail(self, site, "out-of-bounds", "%s of %u bytes at shared byte %d; the block has %u", verb(access), size,
-             static_cast<int32_t>(offset), machine.shared_size);
+             static_cast<int32_t>(place), bytes);
     if (address & (size - 1))
         fail(self, site, "misaligned", "%s of %u bytes at shared byte %u", verb(access), size, offset);
     if ((access & KIND) == ATOMIC) yield(thread);
     if (launch.checks) touch_shared(self, offset, size, access, site);
-    return machine.shared + offset;
+    return (in_section ? launch.section : machine.shared) + place;
 }
 
 // ---- global memory ----
@@ -220,7 +222,10 @@ static unsigned char* global(Thread* thread, uint64_t address, uint32_t size, in
 
 static unsigned char* generic(Thread* thread, uint64_t address, uint32_t size, int access, uint32_t site) {
     const uint64_t offset = address - reinterpret_cast<uint64_t>(shared_memory);
-    if (offset < 2 * SHARED_MOST) return shared(thread, static_cast<uint32_t>(offset) + SHARED_BASE, size, access, site);
+    if (offset < SECTION) return shared(thread, static_cast<uint32_t>(offset) + SHARED_BASE, size, access, site);
+    const uint64_t in_section = address - reinterpret_cast<uint64_t>(launch.section);
+    if (in_section < launch.section_bytes)
+        return shared(thread, static_cast<uint32_t>(in_section) + SECTION + SHARED_BASE, size, access, site);
     if (address - machine.stack_low < machine.stack_high - machine.stack_low)
         return reinterpret_cast<unsigned char*>(address);
     return global(thread, address, size, access, site);
@@ -241,7 +246,7 @@ static void fence(Thread* thread, int scope) {
 
 static void copy(Thread* thread, uint32_t to, uint64_t from, uint32_t size, uint32_t used, uint32_t site) {
     Fiber* self = static_cast<Fiber*>(thread);
-    Copy pending = {shared(thread, to, size, WRITE, site), {}, size, self->group, site};
+    Copy pending = {shared(thread, to, size, WRITE, site), {}, size, to - SHARED_BASE, self->group, site};
     if (used > size) fail(self, site, "out-of-bounds", "cp.async of %u bytes takes %u from its source", size, used);
     if (used) {
         if (from & (size - 1)) fail(self, site, "misaligned", "cp.async source is not a multiple of %u", size);
@@ -268,10 +273,9 @@ static void wait(Thread* thread, uint32_t pending, uint32_t site) {
             self->copies[kept++] = c;
             continue;
         }
-        const size_t offset = static_cast<size_t>(c.to - machine.shared);
         if (launch.checks) {
-            for (uint32_t i = 0; i < c.size; i++) shared_cell(offset + i)->flags &= static_cast<uint8_t>(~IN_FLIGHT);
-            touch_shared(self, offset, c.size, WRITE, site);
+            for (uint32_t i = 0; i < c.size; i++) shared_cell(c.offset + i)->flags &= static_cast<uint8_t>(~IN_FLIGHT);
+            touch_shared(self, c.offset, c.size, WRITE, site);
         }
         memcpy(c.to, c.data, c.size);
     }

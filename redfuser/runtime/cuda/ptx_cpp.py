@@ -21,24 +21,41 @@ from redfuser.runtime.cuda import (  # each registers the translations of its fa
     ptx_cpp_mma,
     ptx_cpp_warp,
 )
+from redfuser.runtime.cuda.errors import UnsupportedPtx
 from redfuser.runtime.cuda.nvrtc import SOURCE_NAME
 from redfuser.runtime.cuda.ptx_cpp_context import (
-    C_TYPES,
     HANDLERS,
     Context,
     c_name,
     container,
-    integer,
     variable_bytes,
 )
-from redfuser.runtime.cuda.ptx_nodes import Entry, Instruction, Label, Location, Module, Targets, Variable
-from redfuser.runtime.cuda.ptx_parse import SIZES
+from redfuser.runtime.cuda.ptx_nodes import (
+    Address,
+    Entry,
+    Instruction,
+    Label,
+    Location,
+    Module,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Symbol,
+    Targets,
+    Variable,
+    Vector,
+)
+from redfuser.runtime.cuda.ptx_tokens import SIZES
 
 FAMILIES = (
     ptx_cpp_async, ptx_cpp_control, ptx_cpp_convert, ptx_cpp_float, ptx_cpp_integer, ptx_cpp_memory, ptx_cpp_mma,
     ptx_cpp_warp,
 )
 """The modules whose translations are known."""
+
+MOST_LOCAL = 128 << 10
+"""Bytes of a thread's own arrays: half of its stack in the executor."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +165,11 @@ class _Layout:
 
 
 def _entry(module: Module, entry: Entry, statics: Sequence[Variable]) -> tuple[str, KernelInfo]:
-    used = {name for name in _names(entry)}
+    used = _names(entry)
     shared = [v for v in (*module.variables, *entry.variables) if v.space == "shared" and v.name in used]
     local = [v for v in entry.variables if v.space == "local"]
+    if sum(map(variable_bytes, local)) > MOST_LOCAL:
+        raise UnsupportedPtx(f"kernel {entry.name} has more than {MOST_LOCAL} bytes of local arrays for each thread")
     layout = _Layout(shared)
     slots = param_slots(entry)
     symbols = {v.name: f"(uint64_t)statics.{c_name(v.name)}" for v in statics}
@@ -170,8 +189,6 @@ def _entry(module: Module, entry: Entry, statics: Sequence[Variable]) -> tuple[s
 
 def _names(entry: Entry) -> set[str]:
     """Every name that an instruction mentions: shared memory that no one uses takes no room."""
-    from redfuser.runtime.cuda.ptx_nodes import Address, Symbol
-
     found = set()
     for statement in entry.body:
         for operand in statement.operands if isinstance(statement, Instruction) else ():
@@ -199,8 +216,6 @@ def _by_container(entry: Entry) -> dict[str, list[str]]:
 
 
 def _registers(instruction: Instruction) -> list[str]:
-    from redfuser.runtime.cuda.ptx_nodes import Address, Negated, Operand, Pair, Register, Vector
-
     def walk(operand: Operand) -> list[str]:
         match operand:
             case Register(name):
@@ -275,6 +290,3 @@ def _lines(location: Location | None, module: Module) -> tuple[int, ...]:
             found.append(location.line)
         location = location.caller
     return tuple(found)
-
-
-__all__ = ["C_TYPES", "FAMILIES", "KernelInfo", "Slot", "integer", "param_slots", "translate"]

@@ -27,7 +27,7 @@ from redfuser.runtime.cuda.ptx_nodes import (
     Variable,
     Vector,
 )
-from redfuser.runtime.cuda.ptx_parse import SIZES
+from redfuser.runtime.cuda.ptx_tokens import SIZES
 
 C_TYPES = {
     "pred": "bool", "b8": "uint8_t", "u8": "uint8_t", "s8": "int8_t", "b16": "uint16_t", "u16": "uint16_t",
@@ -125,7 +125,11 @@ class Context:
                     self.fail(f"special register {name} is not supported")
                 return f"({c_type})({SPECIAL[name]})"
             case Symbol(name, offset):
-                return f"({c_type})({self.address_of(name)} + {offset})" if offset else f"({c_type})({self.address_of(name)})"
+                return (
+                    f"({c_type})({self.address_of(name)} + {offset})"
+                    if offset
+                    else f"({c_type})({self.address_of(name)})"
+                )
         self.fail(f"operand {operand} is not supported here")
 
     def _read_register(self, name: str, kind: str) -> str:

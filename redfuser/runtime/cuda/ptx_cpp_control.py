@@ -5,7 +5,18 @@ from __future__ import annotations
 from redfuser.runtime.cuda.ptx_cpp_context import C_TYPES, Context, c_name, translates
 from redfuser.runtime.cuda.ptx_nodes import Instruction, Negated, Operand, Pair, Sink, Symbol, Targets
 
-_ORDERED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+_ORDERED = {
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "lo": "<",
+    "ls": "<=",
+    "hi": ">",
+    "hs": ">=",
+}
 _UNORDERED = {"equ": "==", "neu": "!=", "ltu": "<", "leu": "<=", "gtu": ">", "geu": ">="}
 _COMPARISONS = (*_ORDERED, *_UNORDERED, "num", "nan")
 _JOINTS = {"and": "&&", "or": "||", "xor": "!="}
@@ -85,15 +96,22 @@ def select(context: Context, instruction: Instruction) -> str:
     context.only(*C_TYPES)
     kind = context.type()
     result, a, b, condition = instruction.operands
-    return context.write(result, f"{context.read(condition, 'pred')} ? {context.read(a, kind)} : {context.read(b, kind)}", kind)
+    return context.write(
+        result, f"{context.read(condition, 'pred')} ? {context.read(a, kind)} : {context.read(b, kind)}", kind
+    )
 
 
 @translates("slct")
 def select_by_sign(context: Context, instruction: Instruction) -> str:
     context.only("ftz", *C_TYPES)
-    kind, tested = instruction.modifiers[0] if instruction.modifiers[0] != "ftz" else instruction.modifiers[1], context.type()
+    kind, tested = (
+        instruction.modifiers[0] if instruction.modifiers[0] != "ftz" else instruction.modifiers[1],
+        context.type(),
+    )
     result, a, b, c = instruction.operands
-    return context.write(result, f"{_number(context, c, tested)} >= 0 ? {context.read(a, kind)} : {context.read(b, kind)}", kind)
+    return context.write(
+        result, f"{_number(context, c, tested)} >= 0 ? {context.read(a, kind)} : {context.read(b, kind)}", kind
+    )
 
 
 # ---- jumps ----
@@ -123,7 +141,12 @@ def indexed_branch(context: Context, instruction: Instruction) -> str:
     context.only("idx", "uni")
     index, table = instruction.operands
     found = next(
-        (s for s in context.entry.body if isinstance(s, Targets) and isinstance(table, Symbol) and s.name == table.name), None
+        (
+            s
+            for s in context.entry.body
+            if isinstance(s, Targets) and isinstance(table, Symbol) and s.name == table.name
+        ),
+        None,
     )
     if found is None:
         context.fail("its table of labels is missing")
@@ -149,7 +172,9 @@ def sleep(context: Context, instruction: Instruction) -> str:
     return "rx->yield(self);"
 
 
-@translates("griddepcontrol", "setmaxnreg", "getctarank", "mapa", "clusterlaunchcontrol", "tcgen05", "wgmma", "mbarrier")
+@translates(
+    "griddepcontrol", "setmaxnreg", "getctarank", "mapa", "clusterlaunchcontrol", "tcgen05", "wgmma", "mbarrier"
+)
 def later_architectures(context: Context, instruction: Instruction) -> str:
     context.fail("the host executor does not run this instruction; check the kernel on a device")
 
@@ -183,7 +208,20 @@ def _reducing_barrier(context: Context, instruction: Instruction) -> str:
 
 @translates("membar", "fence")
 def fence(context: Context, instruction: Instruction) -> str:
-    context.only("cta", "gl", "gpu", "sys", "sc", "acq_rel", "acquire", "release", "proxy", "async", "async::global", "async::shared::cta")
+    context.only(
+        "cta",
+        "gl",
+        "gpu",
+        "sys",
+        "sc",
+        "acq_rel",
+        "acquire",
+        "release",
+        "proxy",
+        "async",
+        "async::global",
+        "async::shared::cta",
+    )
     if "proxy" in instruction.modifiers:
         return ";"  # between kinds of access that the executor does not tell apart
     return f"rx->fence(self, {0 if 'cta' in instruction.modifiers else 1});"

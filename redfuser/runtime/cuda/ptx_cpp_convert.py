@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redfuser.runtime.cuda.ptx_cpp_context import C_TYPES, Context, translates
 from redfuser.runtime.cuda.ptx_nodes import Instruction
-from redfuser.runtime.cuda.ptx_parse import SIZES
+from redfuser.runtime.cuda.ptx_tokens import SIZES
 
 _ROUND_TO_INTEGER = {"rni": "NEAREST", "rzi": "ZERO", "rmi": "DOWN", "rpi": "UP"}
 _ROUND = {"rn": "NEAREST", "rz": "ZERO", "rm": "DOWN", "rp": "UP", "rna": "AWAY"}
@@ -88,7 +88,9 @@ def _to_pair(context: Context, instruction: Instruction, target: str, source: st
     saturate = "true" if "satfinite" in modifiers else "false"
     operands = instruction.operands[1:]
     if source == "f32":
-        values = [f"flushed({context.read(o, 'f32')})" if "ftz" in modifiers else context.read(o, "f32") for o in operands]
+        values = [
+            f"flushed({context.read(o, 'f32')})" if "ftz" in modifiers else context.read(o, "f32") for o in operands
+        ]
     elif source in _PAIRED:
         narrow = 8 if source.startswith("e") else 16
         packed = context.read(operands[0], "b16" if narrow == 8 else "b32")

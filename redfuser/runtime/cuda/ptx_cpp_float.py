@@ -133,8 +133,8 @@ def extreme(context: Context, instruction: Instruction) -> str:
     values = flushed(context, context.reads(kind))
     nan = "true" if "NaN" in instruction.modifiers else "false"
     if "xorsign" in instruction.modifiers:
-        call = f"xorsign(float_{instruction.name}<{nan}>(absolute({values[0]}), absolute({values[1]})), {values[0]}, {values[1]})"
-        return context.result(call, kind)
+        magnitude = f"float_{instruction.name}<{nan}>(absolute({values[0]}), absolute({values[1]}))"
+        return context.result(f"xorsign({magnitude}, {values[0]}, {values[1]})", kind)
     text = values[0]
     for other in values[1:]:
         text = f"float_{instruction.name}<{nan}>({text}, {other})"
@@ -177,14 +177,18 @@ def root(context: Context, instruction: Instruction) -> str:
     kind = context.type()
     (a,) = flushed(context, context.reads(kind))
     single = kind == "f32"
-    if instruction.name == "rcp":
-        plain = f"1 / {a}"
-    else:
-        plain = f"__builtin_sqrtf({a})" if single else f"__builtin_sqrt({a})"
+    plain = {"rcp": f"1 / {a}", "sqrt": f"__builtin_sqrt{'f' if single else ''}({a})"}[instruction.name]
     return finished(context, rounded(context, f"ROUND_{instruction.name.upper()}", plain, [a], kind), kind)
 
 
-_APPROXIMATE = {"rsqrt": "rsqrt", "ex2": "exp2", "lg2": "log2", "sin": "sine", "cos": "cosine", "tanh": "hyperbolic_tangent"}
+_APPROXIMATE = {
+    "rsqrt": "rsqrt",
+    "ex2": "exp2",
+    "lg2": "log2",
+    "sin": "sine",
+    "cos": "cosine",
+    "tanh": "hyperbolic_tangent",
+}
 
 
 @translates(*_APPROXIMATE)

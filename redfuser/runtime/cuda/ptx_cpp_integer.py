@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redfuser.runtime.cuda.ptx_cpp_context import C_TYPES, Context, Handler, translates
 from redfuser.runtime.cuda.ptx_nodes import Instruction, Pair
-from redfuser.runtime.cuda.ptx_parse import SIZES
+from redfuser.runtime.cuda.ptx_tokens import SIZES
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 PACKED = ("u16x2", "s16x2")
@@ -38,7 +38,9 @@ def add_integer(context: Context, instruction: Instruction, sign: str) -> str:
     context.only("sat", "cc", *INTEGERS, *PACKED)
     if instruction.modifiers[-1] in PACKED:
         a, b = context.reads("b32")
-        return context.result(f"packed16({a}, {b}, [](uint16_t x, uint16_t y) {{ return (uint16_t)(x {sign} y); }})", "b32")
+        return context.result(
+            f"packed16({a}, {b}, [](uint16_t x, uint16_t y) {{ return (uint16_t)(x {sign} y); }})", "b32"
+        )
     kind = context.type()
     if "sat" in instruction.modifiers:
         a, b = (context.read(o, "s32") for o in instruction.operands[1:])
@@ -61,7 +63,9 @@ def with_carry(context: Context, instruction: Instruction) -> str:
     name = "add" if instruction.name == "addc" else "subtract"
     if "cc" in instruction.modifiers:
         return _carry(context, f"{name}_carry(self, {a}, {b}, self->carry)", kind)
-    return context.result(f"{a} {'+' if name == 'add' else '-'} {b} {'+' if name == 'add' else '-'} self->carry", unsigned(kind))
+    return context.result(
+        f"{a} {'+' if name == 'add' else '-'} {b} {'+' if name == 'add' else '-'} self->carry", unsigned(kind)
+    )
 
 
 def product(context: Context, instruction: Instruction) -> tuple[str, str]:
@@ -150,7 +154,9 @@ def extreme_integer(context: Context, instruction: Instruction) -> str:
 def negate_integer(context: Context, instruction: Instruction) -> str:
     context.only("s16", "s32", "s64")
     kind = context.type()
-    return context.result(f"({C_TYPES[unsigned(kind)]})0 - {context.read(instruction.operands[1], unsigned(kind))}", unsigned(kind))
+    return context.result(
+        f"({C_TYPES[unsigned(kind)]})0 - {context.read(instruction.operands[1], unsigned(kind))}", unsigned(kind)
+    )
 
 
 def absolute_integer(context: Context, instruction: Instruction) -> str:
@@ -176,7 +182,9 @@ def find_bit(context: Context, instruction: Instruction) -> str:
     context.only("shiftamt", "u32", "s32", "u64", "s64")
     kind = context.type()
     shift = "true" if "shiftamt" in instruction.modifiers else "false"
-    return context.result(f"highest_bit<{C_TYPES[kind]}>({context.read(instruction.operands[1], kind)}, {shift})", "u32")
+    return context.result(
+        f"highest_bit<{C_TYPES[kind]}>({context.read(instruction.operands[1], kind)}, {shift})", "u32"
+    )
 
 
 @translates("brev")
@@ -194,7 +202,9 @@ def shift(context: Context, instruction: Instruction) -> str:
     context.only("b16", "b32", "b64", *INTEGERS)
     kind = context.type()
     value, amount = context.read(instruction.operands[1], kind), context.read(instruction.operands[2], "u32")
-    return context.result(f"shift_{'left' if instruction.name == 'shl' else 'right'}<{C_TYPES[kind]}>({value}, {amount})", kind)
+    return context.result(
+        f"shift_{'left' if instruction.name == 'shl' else 'right'}<{C_TYPES[kind]}>({value}, {amount})", kind
+    )
 
 
 @translates("shf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redfuser.runtime.cuda.ptx_cpp_context import C_TYPES, Context, translates
 from redfuser.runtime.cuda.ptx_nodes import Address, Instruction, Operand, Sink, Symbol, Vector
-from redfuser.runtime.cuda.ptx_parse import SIZES
+from redfuser.runtime.cuda.ptx_tokens import SIZES
 
 _HINTS = (
     "weak", "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate",
@@ -51,7 +51,9 @@ def _unpack(context: Context, target: Vector, source: Operand, kind: str) -> str
 def _pack(context: Context, target: Operand, source: Vector, kind: str) -> str:
     part = _part(context, kind, len(source.items))
     width = 8 * SIZES[part]
-    pieces = [f"({C_TYPES[kind]})({C_TYPES[part]}){context.read(x, part)} << {width * i}" for i, x in enumerate(source.items)]
+    pieces = [
+        f"({C_TYPES[kind]})({C_TYPES[part]}){context.read(x, part)} << {width * i}" for i, x in enumerate(source.items)
+    ]
     return context.write(target, " | ".join(pieces), kind)
 
 
@@ -195,7 +197,9 @@ def atomic(context: Context, instruction: Instruction) -> str:
     columns = [context.items(v) for v in values]
     c_type, size, count = C_TYPES[kind], SIZES[kind], len(columns[0])
     lines = [f"unsigned char* p = {place(context, address, size * count, _access(instruction, 'ATOMIC'))};"]
-    for i, result in enumerate(context.items(target) if count > 1 and not isinstance(target, Sink) else [target] * count):
+    for i, result in enumerate(
+        context.items(target) if count > 1 and not isinstance(target, Sink) else [target] * count
+    ):
         given = [f"({c_type}){context.read(c[i], kind)}" for c in columns]
         new = _updated(context, operation, kind, ["old", *given])
         kept = "" if isinstance(result, Sink) else context.write(result, "old", kind)

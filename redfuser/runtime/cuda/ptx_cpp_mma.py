@@ -39,7 +39,18 @@ def _words(context: Context, operand: Operand) -> list[str]:
 @translates("mma")
 def product(context: Context, instruction: Instruction) -> str:
     context.only(
-        "sync", "aligned", "m16n8k8", "m16n8k16", "m16n8k32", "row", "col", "f32", "s32", "satfinite", "kind::f8f6f4", *_TYPES
+        "sync",
+        "aligned",
+        "m16n8k8",
+        "m16n8k16",
+        "m16n8k32",
+        "row",
+        "col",
+        "f32",
+        "s32",
+        "satfinite",
+        "kind::f8f6f4",
+        *_TYPES,
     )
     modifiers = [m for m in instruction.modifiers if m not in ("sync", "aligned", "satfinite", "kind::f8f6f4")]
     shape, *layout = modifiers[:3]
@@ -57,7 +68,9 @@ def product(context: Context, instruction: Instruction) -> str:
         context.fail(f"the operands must have {expected} registers")
     lines = [f"uint32_t a[] = {{{', '.join(a)}}}, b[] = {{{', '.join(b)}}}, c[] = {{{', '.join(init)}}}, d[4];"]
     flags = ["true" if x else "false" for x in (d == "s32", "satfinite" in instruction.modifiers, d == "f16")]
-    lines.append(f"const Product p = {{d, a, b, c, {depth}, {_TYPES[left][0]}, {_TYPES[right][0]}, {', '.join(flags)}}};")
+    lines.append(
+        f"const Product p = {{d, a, b, c, {depth}, {_TYPES[left][0]}, {_TYPES[right][0]}, {', '.join(flags)}}};"
+    )
     lines.append(f"rx->product(self, &p, {context.site});")
     lines += [context.write(x, f"d[{i}]", "b32") for i, x in enumerate(context.items(target))]
     return " ".join(lines)

@@ -18,7 +18,11 @@ def shuffle(context: Context, instruction: Instruction) -> str:
     mode = _SHUFFLES[instruction.modifiers[1]]
     operands = ", ".join(context.read(o, "b32") for o in (mask, value, b, c))
     lines = [f"bool valid; const uint32_t other = rx->shuffle(self, {mode}, {operands}, &valid, {context.site});"]
-    lines += [context.write(r, v, k) for r, v, k in ((result, "other", "b32"), (valid, "valid", "pred")) if not isinstance(r, Sink)]
+    lines += [
+        context.write(r, v, k)
+        for r, v, k in ((result, "other", "b32"), (valid, "valid", "pred"))
+        if not isinstance(r, Sink)
+    ]
     return " ".join(lines)
 
 
@@ -32,7 +36,9 @@ def vote(context: Context, instruction: Instruction) -> str:
     ballot = f"rx->vote(self, {lanes}, {context.read(flag, 'pred')}, {context.site})"
     if "ballot" in instruction.modifiers:
         return context.result(ballot, "b32")
-    test = {"all": "ballot == lanes", "any": "ballot != 0", "uni": "ballot == 0 || ballot == lanes"}[instruction.modifiers[1]]
+    test = {"all": "ballot == lanes", "any": "ballot != 0", "uni": "ballot == 0 || ballot == lanes"}[
+        instruction.modifiers[1]
+    ]
     return f"const uint32_t lanes = {lanes}, ballot = {ballot}; {context.result(test, 'pred')}"
 
 
@@ -42,7 +48,8 @@ def match(context: Context, instruction: Instruction) -> str:
     target, value, mask = instruction.operands
     result, equal = (target.first, target.second) if isinstance(target, Pair) else (target, Sink())
     every = "true" if "all" in instruction.modifiers else "false"
-    call = f"rx->match(self, {context.read(mask, 'b32')}, {context.read(value, context.type())}, {every}, &equal, {context.site})"
+    operands = ", ".join(context.read(o, k) for o, k in ((mask, "b32"), (value, context.type())))
+    call = f"rx->match(self, {operands}, {every}, &equal, {context.site})"
     lines = [f"bool equal = false; const uint32_t lanes = {call}; {context.write(result, 'lanes', 'b32')}"]
     if not isinstance(equal, Sink):
         lines.append(context.write(equal, "equal", "pred"))
@@ -57,7 +64,9 @@ def reduce(context: Context, instruction: Instruction) -> str:
     if name is None:
         name = f"{operation.upper()}_{context.type()[0].upper()}"
     _, value, mask = instruction.operands
-    return context.result(f"rx->reduce(self, {name}, {context.read(mask, 'b32')}, {context.read(value, 'b32')}, {context.site})", "b32")
+    return context.result(
+        f"rx->reduce(self, {name}, {context.read(mask, 'b32')}, {context.read(value, 'b32')}, {context.site})", "b32"
+    )
 
 
 @translates("activemask")

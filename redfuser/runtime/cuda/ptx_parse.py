@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NoReturn
 
 from redfuser.runtime.cuda.errors import UnsupportedPtx
@@ -30,47 +27,7 @@ from redfuser.runtime.cuda.ptx_nodes import (
     Variable,
     Vector,
 )
-
-SIZES = {
-    "pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4,
-    "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16,
-}
-"""Bytes of a type."""
-
-_TOKEN = re.compile(
-    r"""
-    (?P<skip>\s+|//[^\n]*|/\*.*?\*/)
-  | (?P<string>"[^"\n]*")
-  | (?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16})
-  | (?P<version>\d+\.\d+)
-  | (?P<integer>0[xX][0-9a-fA-F]+U?|\d+U?)
-  | (?P<directive>\.[A-Za-z_]\w*(?:::\w+)*)
-  | (?P<special>%(?:tid|ntid|ctaid|nctaid|clusterid|nclusterid|cluster_ctaid|cluster_nctaid)\.[xyzw])
-  | (?P<word>[%$A-Za-z_][\w$%]*(?:(?:\.|::)\w+)*)
-  | (?P<mark>[@!{}()\[\],;:=|+<>*-])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    row: int
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    row, at = 1, 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise UnsupportedPtx(f"PTX line {row}: cannot read {text[at : at + 40].splitlines()[0]!r}")
-        if match.lastgroup != "skip":
-            yield _Token(str(match.lastgroup), match.group(), row)
-        row += match.group().count("\n")
-        at = match.end()
-    yield _Token("end", "", row)
+from redfuser.runtime.cuda.ptx_tokens import SIZES, Token, tokens
 
 
 def parse_ptx(text: str) -> Module:
@@ -101,7 +58,7 @@ class _Scope:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens = list(_tokens(text))
+        self._tokens = list(tokens(text))
         self._at = 0
         self._location: Location | None = None
         self._registers: dict[str, str] = {}
@@ -112,10 +69,10 @@ class _Parser:
     # ---- tokens ----
 
     @property
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         return self._tokens[self._at]
 
-    def _take(self, text: str | None = None) -> _Token:
+    def _take(self, text: str | None = None) -> Token:
         token = self._next
         if text is not None and token.text != text:
             self._fail(f"expected {text!r}, got {token.text!r}")

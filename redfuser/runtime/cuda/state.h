@@ -22,7 +22,7 @@ enum State { READY, WAITING, DONE };
 struct Copy {  // one cp.async whose bytes have not landed
     unsigned char* to;
     unsigned char data[16];
-    uint32_t size, group, site;
+    uint32_t size, offset, group, site;
 };
 
 struct Fiber : Thread {
@@ -36,6 +36,7 @@ struct Fiber : Thread {
 
 struct Rendezvous {  // lanes of a warp that have come to one collective instruction
     uint32_t mask, arrived, site;
+    Collective work;
     const char* name;
     void* arguments[LANES];
 };
@@ -92,8 +93,10 @@ struct Launch {
     uint64_t argument_bytes;
     unsigned char* statics;
     uint64_t static_bytes;
+    unsigned char* section;  // static shared variables of a kernel that was not translated from PTX
+    uint64_t section_bytes;
     Dim grid, block;
-    uint32_t shared_bytes, shared_limit;
+    uint32_t shared_bytes;
     uint64_t seed;
     int64_t jumps;
     int32_t checks;

@@ -23,13 +23,14 @@ static void advance(int warp) {
 
 // ---- warps ----
 
-static Rendezvous* meeting_of(Fiber* self, Warp& warp, uint32_t mask, const char* name, uint32_t site) {
+static Rendezvous* meeting_of(Fiber* self, Warp& warp, uint32_t mask, Collective work, const char* name,
+                              uint32_t site) {
     Rendezvous* empty = nullptr;
     for (Rendezvous& m : warp.meetings) {
         if (!m.arrived) {
             if (!empty) empty = &m;
         } else if (m.mask == mask) {
-            if (m.site != site)
+            if (m.site != site || m.work != work)
                 fail(self, site, "divergent-collective", "%s with mask %08x, while lanes %08x of its mask wait in %s at {site %u}",
                      name, mask, m.arrived, m.name, m.site);
             return &m;
@@ -39,7 +40,7 @@ static Rendezvous* meeting_of(Fiber* self, Warp& warp, uint32_t mask, const char
         }
     }
     if (!empty) fail(self, site, "divergent-collective", "%s: too many collectives of the warp wait", name);
-    *empty = Rendezvous{mask, 0, site, name, {}};
+    *empty = Rendezvous{mask, 0, site, work, name, {}};
     return empty;
 }
 
@@ -55,7 +56,7 @@ static void collective(Fiber* self, Collective work, const char* name, uint32_t 
     if (mask & warp.exited)
         fail(self, site, "divergent-collective", "%s with mask %08x names lanes %08x, which have ended", name, mask,
              mask & warp.exited);
-    Rendezvous* meeting = meeting_of(self, warp, mask, name, site);
+    Rendezvous* meeting = meeting_of(self, warp, mask, work, name, site);
     meeting->arguments[self->lane] = argument;
     meeting->arrived |= bit;
     if (meeting->arrived != mask) return wait_here(self, name, site);

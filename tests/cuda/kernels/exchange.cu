@@ -1,4 +1,11 @@
 // A warp reverses 64 values through shared memory of its own, with __syncwarp alone; named barriers order two warps.
+#ifdef REDFUSER_HOST
+#define arrive(id, threads) rf_host::barrier(id, threads, false)
+#define await(id, threads) rf_host::barrier(id, threads, true)
+#else
+#define arrive(id, threads) asm volatile("bar.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory")
+#define await(id, threads) asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory")
+#endif
 extern "C" __global__ void __launch_bounds__(128) exchange(const float* __restrict__ x, float* __restrict__ y) {
     __shared__ float own[4][64];
     __shared__ float handed[64];
@@ -11,11 +18,11 @@ extern "C" __global__ void __launch_bounds__(128) exchange(const float* __restri
     if (warp == 0) {  // the producer goes on at once
         handed[lane] = a;
         handed[lane + 32] = b;
-        asm volatile("bar.arrive 1, 64;" ::: "memory");
+        arrive(1, 64);
     }
     float extra = 0, more = 0;
     if (warp == 1) {
-        asm volatile("bar.sync 1, 64;" ::: "memory");
+        await(1, 64);
         extra = handed[lane];
         more = handed[lane + 32];
     }
