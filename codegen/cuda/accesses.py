@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from redfuser.codegen.cuda.nodes import Barrier
-from redfuser.codegen.cuda.ranges import is_own
+from redfuser.codegen.cuda.ranges import first_index
 from redfuser.codegen.nodes import At, Buf, For, If, LetInt, LetScalar, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import depends_on, lane_expressions
 from redfuser.errors import CheckError
-from redfuser.ir import Expr, Var, walk
+from redfuser.ir import Const, Expr, Var, walk
 
 OWN, ONE, ALL, ANY, LIST = "own", "one", "all", "any", "list"
 
@@ -24,6 +24,8 @@ class Access:
            that elements enter
     width  of OWN
     sweep  the range of OWN
+    first  index of the first element of the range of OWN: 0 in scratch
+    dim    the dimension along which OWN walks
     """
 
     buf: Buf
@@ -31,10 +33,13 @@ class Access:
     write: bool
     width: int = 0
     sweep: Sweep | None = None
+    first: Expr = Const(0)
+    dim: int = 0
 
     def same_thread(self, other: Access) -> bool:
         """Whether equal elements are touched by equal threads, so that no barrier is needed between both."""
-        return self.how == other.how and self.width == other.width and self.how in (OWN, ONE)
+        alike = (self.how, self.width, self.first, self.dim) == (other.how, other.width, other.first, other.dim)
+        return alike and self.how in (OWN, ONE)
 
 
 def accesses(s: Stmt, width: int) -> Iterator[Access]:
@@ -82,9 +87,11 @@ def _swept(s: Sweep, width: int) -> Iterator[Access]:
 
 
 def _lane_access(x: At, s: Sweep, width: int, write: bool, apart: bool) -> Access:
-    if x.buf.home != "reg" and not apart and x.idx and is_own(x.idx[-1], s):
-        if not any(depends_on(i, s.var) for i in x.idx[:-1]):
-            return Access(x.buf, OWN, write, width, s)
+    moving = [i for i, e in enumerate(x.idx) if depends_on(e, s.var)]
+    if x.buf.home != "reg" and not apart and len(moving) == 1:
+        first = first_index(x.idx[moving[0]], s)
+        if not depends_on(first, s.var) and (first == Const(0) or x.buf.home == "global"):
+            return Access(x.buf, OWN, write, width, s, first, moving[0])
     elif not any(y == Var(s.var) for i in x.idx for y in walk(i)):
         return Access(x.buf, ALL, write)
     return Access(x.buf, ANY, write)

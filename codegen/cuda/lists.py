@@ -32,13 +32,13 @@ class ListPrinter:
         with out.block():
             out.line(f"{self.real} *const list_keys = {keys};")
             out.line(f"int64_t *const list_indices = {indices};")
-            out.line("int held = 0; /* whether any element enters */")
+            out.line("int enters = 0; /* whether any element does */")
             with self._elements() as element:
                 key, index = self._pair(element)
-                enters = f"list_indices[{k - 1}] < 0 || key_before<{self.sign}>({key}, list_keys[{k - 1}])"
-                out.line(f"if ({index} >= 0 && ({enters})) held = 1;")
+                better = f"list_indices[{k - 1}] < 0 || key_before<{self.sign}>({key}, list_keys[{k - 1}])"
+                out.line(f"if ({index} >= 0 && ({better})) enters = 1;")
             self._team_any()
-            with out.block("if (held)"):
+            with out.block("if (enters)"):
                 self._rounds()
             out.line(ctx.barrier)
 
@@ -59,9 +59,9 @@ class ListPrinter:
     def _team_any(self) -> None:
         out, ctx = self.ctx.out, self.ctx
         if ctx.warps == 1:
-            out.line("held = __any_sync(ALL_LANES, held);")
+            out.line("enters = __any_sync(ALL_LANES, enters);")
         else:
-            out.line("held = __syncthreads_or(held);")
+            out.line("enters = __syncthreads_or(enters);")
 
     def _rounds(self) -> None:
         ctx, out, k = self.ctx, self.ctx.out, self.length

@@ -69,6 +69,7 @@ class Ranges:
         return total
 
 
-def is_own(index: Expr, s: Sweep) -> bool:
-    """Whether an index is the place of the lane within its range: then the same thread owns it in every sweep."""
-    return tidy(op("sub", op("sub", index, Var(s.var)), op("sub", Const(0), s.lo))) == Const(0)
+def first_index(index: Expr, s: Sweep) -> Expr:
+    """The index of the first element of a sweep's range, if all others follow it one by one; else something that
+    depends on the lane."""
+    return tidy(op("add", op("sub", index, Var(s.var)), s.lo))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from redfuser.codegen.cuda.accesses import accesses
 from redfuser.codegen.cuda.barriers import BarrierPass
 from redfuser.codegen.cuda.homes import homes, touched
 from redfuser.codegen.cuda.nodes import REGISTER, TeamPhase, Width
-from redfuser.codegen.cuda.normal import normal
+from redfuser.codegen.cuda.normal import normal, without_dead_stores
 from redfuser.codegen.cuda.ranges import Ranges, bounds_of
 from redfuser.codegen.cuda.staging import Staging
 from redfuser.codegen.cuda.target import CudaTarget
@@ -28,7 +29,7 @@ class _Schedule:
     def __init__(self, kernel: Kernel, phase: Phase, target: CudaTarget) -> None:
         self.kernel, self.source, self.target = kernel, phase, target
         self.bounds = bounds_of(phase.when)
-        self.loop = replace(phase.loop, body=normal(phase.loop.body))
+        self.loop = replace(phase.loop, body=normal(without_dead_stores(phase.loop.body)))
         self.ranges = Ranges(self.loop.body, self.bounds)
         self.team = choose_gpu.team_threads(self._longest(self.loop.body))
         self.teams = choose_gpu.teams_per_block(self.team)
@@ -64,13 +65,15 @@ class _Schedule:
         """The scheduled phase."""
         self.words = choose_gpu.REGISTER_WORDS
         shared = (self.target.gpu.shared - 2048) // self.teams
-        before = homes(self.loop.body, self.source.local, self.ranges, self.team, self.width, self.words, shared)
+        used = {a.buf for s in nested(self.loop.body) for a in accesses(s, 1)}
+        local = tuple(b for b in self.source.local if b in used)
+        before = homes(self.loop.body, local, self.ranges, self.team, self.width, self.words, shared)
         for h in before:
             if h.kind == REGISTER:
                 self.words -= h.items * self._words(h.buf)
         staging = Staging(self.kernel.compute, self.ranges, self.names, self._fits)
         body = staging.body(self.loop.body)
-        scratch = (*self.source.local, *staging.scratch)
+        scratch = (*local, *staging.scratch)
         homed = homes(body, scratch, self.ranges, self.team, self.width, choose_gpu.REGISTER_WORDS, shared)
         private = {h.buf for h in homed if h.kind == REGISTER}
         watched = touched(body) - private
