@@ -102,8 +102,8 @@ class Options:
                                "out")
         _one_of("target", self.target, TARGETS)
         if self.tune is not None and self.target == "cuda-host":
-            raise SettingError("tune= times kernels, and times under target='cuda-host' say nothing of a GPU; leave one "
-                               "of them out")
+            raise SettingError("tune= times kernels, and times under target='cuda-host' say nothing of a GPU; leave "
+                               "one of them out")
         _one_of("numerics", self.numerics, NUMERICS)
         _one_of("empty", self.empty, EMPTY)
         _one_of("require", self.require, (None, "one-pass"))

@@ -12,6 +12,7 @@ from redfuser.codegen.passes.bodies import depends_on, lane_expressions
 from redfuser.errors import CheckError
 from redfuser.ir import Const, Expr, Var, walk
 
+ZERO = Const(0)
 OWN, ONE, ALL, ANY, LIST = "own", "one", "all", "any", "list"
 
 
@@ -33,7 +34,7 @@ class Access:
     write: bool
     width: int = 0
     sweep: Sweep | None = None
-    first: Expr = Const(0)
+    first: Expr = ZERO
     dim: int = 0
 
     def same_thread(self, other: Access) -> bool:
@@ -80,8 +81,8 @@ def _swept(s: Sweep, width: int) -> Iterator[Access]:
         yield _lane_access(p.cell, s, width, True, apart)
         for i in p.cell.idx:
             yield from _reads([x for x in walk(i) if isinstance(x, At)], ANY)
-    for i in s.inserts:
-        for cell in (i.keys, i.indices):
+    for insert in s.inserts:
+        for cell in (insert.keys, insert.indices):
             yield Access(cell.buf, LIST, False)
             yield Access(cell.buf, LIST, True)
 
@@ -90,7 +91,7 @@ def _lane_access(x: At, s: Sweep, width: int, write: bool, apart: bool) -> Acces
     moving = [i for i, e in enumerate(x.idx) if depends_on(e, s.var)]
     if x.buf.home != "reg" and not apart and len(moving) == 1:
         first = first_index(x.idx[moving[0]], s)
-        if not depends_on(first, s.var) and (first == Const(0) or x.buf.home == "global"):
+        if not depends_on(first, s.var) and (first == ZERO or x.buf.home == "global"):
             return Access(x.buf, OWN, write, width, s, first, moving[0])
     elif not any(y == Var(s.var) for i in x.idx for y in walk(i)):
         return Access(x.buf, ALL, write)

@@ -33,7 +33,8 @@ class BarrierPass:
         """Statements with barriers, and what is pending after them."""
         out: list[Stmt] = []
         for s in body:
-            own = frozenset(a for a in accesses(s, self.width(s) if isinstance(s, Sweep) else 0) if a.buf in self.watched)
+            found = accesses(s, self.width(s) if isinstance(s, Sweep) else 0)
+            own = frozenset(a for a in found if a.buf in self.watched)
             if any(_conflict(p, a) for p in pending for a in own):
                 out.append(Barrier())
                 pending = frozenset()

@@ -72,7 +72,7 @@ class _Printer:
             texts.append(text)
             launches.append(launch)
         body = "\n\n".join(texts)
-        source = (f"{self._comment()}\nnamespace redfuser {{\n{prelude(body)}\n{body}\n\n}} /* namespace redfuser */\n")
+        source = f"{self._comment()}\nnamespace redfuser {{\n{prelude(body)}\n{body}\n\n}} /* namespace redfuser */\n"
         return CudaProgram(self.kernel.name, source, tuple(launches), self.arrays, self.kernel.shared)
 
     def _comment(self) -> str:
@@ -163,7 +163,8 @@ class _Printer:
         if placed:
             lines.append("extern __shared__ __align__(16) uint8_t shared_bytes[];")
             base = f"shared_bytes + team * {offset}" if phase.teams > 1 else "shared_bytes"
-            lines += [f"{kind} *const {name} = ({kind} *)({base}{f' + {at}' if at else ''});" for kind, name, at in placed]
+            for kind, name, at in placed:
+                lines.append(f"{kind} *const {name} = ({kind} *)({base}{f' + {at}' if at else ''});")
         if ctx.reductions and ctx.warps > 1:
             lines.append(f"__shared__ uint64_t slots[2][{ctx.reductions}][{ctx.warps}];")
             lines.append("int turn = 0;")
@@ -173,11 +174,11 @@ class _Printer:
             team = f"((int64_t)blockIdx.x * {phase.teams} + team)" if phase.teams > 1 else "(int64_t)blockIdx.x"
             lines.append(f"uint8_t *scratch = all_scratch + {team} * scratch_bytes;")
             for buf in here:
-                size = self._padded_bytes(buf)
+                room = self._padded_bytes(buf)
                 kind, name = storage(buf.dtype), ctx.addresses.base(buf)
                 lines.append(f"{kind} *const {name} = ({kind} *)scratch;")
-                lines.append(f"scratch += {bare(self.scalars.integer(size))};")
-                scratch = size if scratch is None else op("add", scratch, size)
+                lines.append(f"scratch += {bare(self.scalars.integer(room))};")
+                scratch = room if scratch is None else op("add", scratch, room)
             lines.pop()
         return "\n".join(lines), offset * phase.teams, scratch
 
@@ -197,7 +198,8 @@ class _Printer:
             if base in words:
                 const = "const " if buf in self.kernel.tensors else ""
                 kind = "workspace" if buf.home == "shared" else "array"
-                found.append((Parameter(kind, buf.name, buf.dtype), f"{const}{storage(buf.dtype)} *__restrict__ {base}"))
+                declared = f"{const}{storage(buf.dtype)} *__restrict__ {base}"
+                found.append((Parameter(kind, buf.name, buf.dtype), declared))
         if scratch is not None:
             found.append((Parameter("scratch", "all_scratch", "uint8"), "uint8_t *__restrict__ all_scratch"))
             found.append((Parameter("bytes", "scratch_bytes"), "const int64_t scratch_bytes"))

@@ -1,7 +1,8 @@
 """The elements of a range, shared out among the threads of a team, and what one thread computes of one element.
 
-A thread takes `width` neighbours at a time: whole vectors of an array are loaded by one instruction where they lie right.
-Element i belongs to the same thread in every sweep over ranges of that width, which is why scratch may be registers.
+A thread takes `width` neighbours at a time: whole vectors of an array are loaded by one instruction where they lie
+right. Element i belongs to the same thread in every sweep over ranges of that width, which is why scratch may be
+registers.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Range:
     @contextmanager
     def _vectors(self, var: str, hi: str) -> Iterator[Element]:
         """One vector of neighbours at `at`, or one element."""
-        ctx, out, width = self.ctx, self.ctx.out, self.width
+        out, width = self.ctx.out, self.width
         if width == 1:
             yield self._element({}, {}, "item")
             return

@@ -7,11 +7,14 @@ Where a full list is better than every new element, one look at the elements sho
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from redfuser.codegen.c.scalars import bare
 from redfuser.codegen.c.types import INT, SCALAR
 from redfuser.codegen.cuda.context import CudaContext
 from redfuser.codegen.cuda.lanes import Element, Range
-from redfuser.codegen.nodes import Sweep
+from redfuser.codegen.nodes import At, Sweep
+from redfuser.ir import Const
 
 
 class ListPrinter:
@@ -42,15 +45,11 @@ class ListPrinter:
                 self._rounds()
             out.line(ctx.barrier)
 
-    def _list(self, cell: object) -> str:
-        from redfuser.codegen.nodes import At
-
-        assert isinstance(cell, At)
-        from redfuser.ir import Const
-
+    def _list(self, cell: At) -> str:
+        """Pointer to the first place."""
         return self.ctx.scalars.pointer(cell, "z_", Const(0))
 
-    def _elements(self):  # type: ignore[no-untyped-def]
+    def _elements(self) -> AbstractContextManager[Element]:
         return Range(self.ctx, self.sweep, [self.node.key, self.node.index]).elements()
 
     def _pair(self, element: Element) -> tuple[str, str]:

@@ -89,7 +89,7 @@ class Launch(Node):
     """One launch of a `__global__` function.
 
     name     of the function
-    tasks    how many there are, an expression over sizes; a team takes one after the other, any number of blocks will do
+    tasks    how many there are, an expression over sizes; a team takes one after the other: any number of blocks do
     teams    tasks that a block works on at the same time
     block    threads of a block
     shared   bytes of dynamic shared memory of a block

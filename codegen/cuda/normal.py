@@ -1,4 +1,4 @@
-"""Sweeps as threads run them: neighbours that are folded in order, and elements that enter lists, in sweeps of their own.
+"""Sweeps as threads run them: neighbours that are folded in order, and elements that enter lists, have their own.
 
 Stores to scratch that nothing reads disappear: schedules for CPUs leave the merging of equal ones to the C compiler.
 """
@@ -28,7 +28,8 @@ def without_dead_stores(body: Body) -> Body:
     """The statements without stores to scratch and scalars that no expression reads."""
     while True:
         read = {x.buf for s in nested(body) for e in expressions(s) for x in walk(e) if isinstance(x, At)}
-        read |= {b for s in nested(body) if isinstance(s, Sweep) for i in s.inserts for b in (i.keys.buf, i.indices.buf)}
+        lists = [i for s in nested(body) if isinstance(s, Sweep) for i in s.inserts]
+        read |= {b for i in lists for b in (i.keys.buf, i.indices.buf)}
         smaller = prune(_read_stores(body, read))
         if smaller == body:
             return body

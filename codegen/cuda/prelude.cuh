@@ -16,6 +16,18 @@ INLINE T power_of(T x, int n) { /* small n > 0: a product, as in NumPy */
   for (int i = 1; i < n; i++) y = y * x;
   return y;
 }
+/*section power_float64 */
+/* CUDA's own is a function that is not inlined. */
+INLINE double power_float64(double x, double y) {
+  if (y == 0.0 || x == 1.0) return 1.0;
+  const bool whole = floor(y) == y, odd = whole && floor(y * 0.5) != y * 0.5;
+  if (x == -1.0 && fabs(y) > 1e300) return 1.0;
+  if (x < 0.0 && !whole) return x - x == 0.0 ? bits_double(0x7ff8000000000000ull) : y > 0.0 ? -x : 0.0;
+  const double size = log(fabs(x)), p = y * size, rest = fma(y, size, -p);
+  double r = exp(p);
+  if (r - r == 0.0 && rest == rest) r = fma(r, rest, r);
+  return odd && (x < 0.0 || (x == 0.0 && 1.0 / x < 0.0)) ? -r : r;
+}
 /*section scalar_from_float16 */
 INLINE float scalar_from_float16(uint16_t h) {
   float x;

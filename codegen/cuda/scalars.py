@@ -1,7 +1,8 @@
 """Scalar expressions as CUDA: those of C, with CUDA's functions and constants.
 
-Functions are those of CUDA's library: expf, exp2f, logf, log2f, expm1f, log1pf, tanhf, sinf, cosf, atanf within 2 ulp, powf
-within 4, those of double within 2; division and square root are rounded correctly. Results that are subnormal may be 0.
+Functions are those of CUDA's library: expf, exp2f, logf, log2f, expm1f, log1pf, tanhf, sinf, cosf, atanf within 2 ulp,
+powf within 4, those of double within 2; a power of doubles is exp(y log x), whose error grows with the exponent of the
+result. Division and square root are rounded correctly. Results that are subnormal may be 0.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from redfuser.codegen.c.scalars import LIBM, Scalars, power_text
-from redfuser.codegen.c.types import BOOL, F32, INT, literal
+from redfuser.codegen.c.types import BOOL, F32, F64, INT, literal
 
 
 class CudaScalars(Scalars):
@@ -33,6 +34,8 @@ class CudaScalars(Scalars):
         return f"bits_float({bits:#x}u)" if kind == F32 else f"bits_double({bits:#x}ull)"
 
     def call(self, fn: str, kind: str, arguments: str) -> str:
+        if fn == "pow" and kind == F64:
+            return f"power_float64({arguments})"
         return f"{LIBM[fn]}{'f' if kind == F32 else ''}({arguments})"
 
     def power(self, base: str, exponent: int, one: str, kind: str) -> str:

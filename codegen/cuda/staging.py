@@ -61,7 +61,8 @@ class Staging:
         """Narrow floats are kept converted; other elements as they are."""
         dtype = cell.buf.dtype
         narrow = is_float(numpy_dtype(dtype)) and numpy_dtype(dtype).itemsize < 4
-        return Buf(self.names.fresh(f"{cell.buf.name}_kept"), (Const(extent),), "local", self.compute if narrow else dtype)
+        name = self.names.fresh(f"{cell.buf.name}_kept")
+        return Buf(name, (Const(extent),), "local", self.compute if narrow else dtype)
 
     def _kept(self, body: Body, first: Sweep, cell: At, buf: Buf) -> Body:
         """The first sweep stores the cell, all others of the range read it back."""

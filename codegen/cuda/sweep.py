@@ -37,8 +37,8 @@ class _SweepPrinter:
         s, out = self.sweep, self.ctx.out
         for r in s.reds:
             kind = reduction_type(r.monoid, self.ctx.kernel.compute)
-            identity = MONOIDS[r.monoid].identity
-            out.line(f"{SCALAR[kind]} {self._name(r.name)} = {self.scalars.constant(identity, kind)};")
+            nothing = self.scalars.constant(MONOIDS[r.monoid].identity, kind)
+            out.line(f"{SCALAR[kind]} {self._name(r.name)} = {nothing};")
         for f in s.folds:
             for name, identity in zip(f.names, f.identity, strict=True):
                 kind = self.ctx.types.of(Var(name))

@@ -98,8 +98,9 @@ def explain(
 def source(
     function: FunctionArgument,
     arg: ArgOption = None,
-    target: Annotated[str, typer.Option(callback=_language, help=f"The language of the kernel: {' or '.join(LANGUAGES)}.")
-                      ] = "c",
+    target: Annotated[
+        str, typer.Option(callback=_language, help=f"The language of the kernel: {' or '.join(LANGUAGES)}.")
+    ] = "c",
     arch: Annotated[str | None, typer.Option(help="With cuda: an architecture (sm_90a) or a device (h100).")] = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
     as_json: JsonOption = False,

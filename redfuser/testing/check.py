@@ -53,7 +53,8 @@ class Way:
 
     def __str__(self) -> str:
         if self.level not in ("stream", "merge"):
-            return {"interpret": "tile interpreter", "c": "compiled kernel", CUDA_HOST: "CUDA on the host"}.get(self.level, self.level)
+            known = {"interpret": "tile interpreter", "c": "compiled kernel", CUDA_HOST: "CUDA on the host"}
+            return known.get(self.level, self.level)
         parts = "single elements" if not self.parts else f"{self.parts} parts"
         return f"stream of {parts}" if self.level == "stream" else f"random merge tree over {parts}"
 

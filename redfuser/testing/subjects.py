@@ -167,7 +167,7 @@ class CascadeSubject(Subject):
         else:
             chosen = pipeline.plan_step(self.fused, sizes, layouts, self.dtype, pipeline.machine_profile())
         kernel = pipeline.tile_step(chosen)
-        compiled: Any = None
+        compiled = None
         if target != "interpret":
             compiled = pipeline.kernel_step(kernel) if target == "c" else pipeline.cuda_kernel_step(kernel)
         self.kernels.append((target, kernel, compiled))

@@ -14,7 +14,7 @@ from redfuser.codegen.cuda.barriers import BarrierPass
 from redfuser.codegen.cuda.nodes import MEMORY, REGISTER, SHARED, Barrier
 from redfuser.codegen.cuda.normal import normal, without_dead_stores
 from redfuser.codegen.cuda.ranges import Ranges, bounds_of
-from redfuser.codegen.nodes import At, Buf, For, Fold, LetInt, Put, Red, Set, Stmt, Sweep
+from redfuser.codegen.nodes import At, Buf, Fold, For, LetInt, Put, Red, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import nested
 from redfuser.extract import Options, choose_gpu
 from redfuser.extract.gpu import Gpu, gpus
@@ -35,9 +35,9 @@ def phases(fused, length: int = 64, options: Options | None = None) -> list[Team
     return [schedule(kernel, p, TARGET) for p in kernel.phases]
 
 
-def sweep(*puts: Put, reads: At | None = None, lo=Const(0), hi=Const(128), name: str = "s") -> Sweep:
+def sweep(*puts: Put, reads: At | None = None, name: str = "s") -> Sweep:
     reds = () if reads is None else (Red(name, "sum", reads),)
-    return Sweep("n", lo, hi, reds, puts)
+    return Sweep("n", Const(0), Const(128), reds, puts)
 
 
 def barriers(*body: Stmt, watched=(ROW, OTHER)) -> list[int]:
@@ -183,7 +183,9 @@ def test_devices() -> None:
         Gpu.of("abacus")
 
 
-@pytest.mark.parametrize(("extent", "threads"), [(1, 32), (1024, 32), (1025, 128), (4096, 256), (32768, 1024), (None, 256)])
+@pytest.mark.parametrize(
+    ("extent", "threads"), [(1, 32), (1024, 32), (1025, 128), (4096, 256), (32768, 1024), (None, 256)]
+)
 def test_teams(extent: int | None, threads: int) -> None:
     assert choose_gpu.team_threads(extent) == threads
 

@@ -115,7 +115,8 @@ class HostCudaKernel:
         """
         for axis, expected in self.kernel.static:
             if sizes.get(axis, expected) != expected:
-                raise ShapeError(f"axis {axis} has length {sizes[axis]}, kernel {self.kernel.name} was built for {expected}")
+                raise ShapeError(f"axis {axis} has length {sizes[axis]}, but kernel {self.kernel.name} was compiled "
+                                 f"for {expected}; compile it again for this length")
         given = [_direct(p, p.check(a, sizes)) for p, a in zip(self._inputs, arrays, strict=True)]
         with _Placing(executor(find_cxx())) as place:
             addresses = {p.name: place.copy(a, p.name, True) for p, a in zip(self._inputs, given, strict=True)}
@@ -206,9 +207,9 @@ class _Placing:
         shift = (pointer + begin) % 16 // a.itemsize * a.itemsize if constant else 0
         address = self.room(end - begin, name, shift, CONSTANT if constant else SCRATCH)
         if constant:
-            raw = (ctypes.c_uint8 * (end - begin)).from_address(address)
+            raw = np.frombuffer((ctypes.c_uint8 * (end - begin)).from_address(address), np.uint8)
             if a.size:
-                there = np.ndarray(a.shape, a.dtype, raw, -begin, a.strides)
+                there: Array = np.ndarray(a.shape, a.dtype, raw, -begin, a.strides)
                 np.copyto(there, a)
         return address - begin
 
@@ -217,8 +218,8 @@ class _Placing:
         count, first = self.runner.unwritten(address)
         if checks and count and to.size:
             at = tuple(map(int, np.unravel_index(min(first // to.itemsize, to.size - 1), to.shape)))
-            raise CudaFault("unwritten", kernel, 0, f"{count} of {to.nbytes} bytes of output {name} were not written, the "
-                            f"first in element {at}")
+            text = f"{count} of {to.nbytes} bytes of output {name} were not written, the first in element {at}"
+            raise CudaFault("unwritten", kernel, 0, text)
         ctypes.memmove(to.ctypes.data, address, to.nbytes)
 
 
