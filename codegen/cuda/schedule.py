@@ -72,7 +72,7 @@ class _Schedule:
             if h.kind == REGISTER:
                 self.words -= h.items * self._words(h.buf)
         staging = Staging(self.kernel.compute, self.ranges, self.names, self._fits)
-        body = staging.body(self.loop.body)
+        body = normal(staging.body(self.loop.body))
         scratch = (*local, *staging.scratch)
         homed = homes(body, scratch, self.ranges, self.team, self.width, choose_gpu.REGISTER_WORDS, shared)
         private = {h.buf for h in homed if h.kind == REGISTER}

@@ -41,7 +41,9 @@ class Staging:
         return tuple(map_bodies(s, self.body) if isinstance(s, (For, If)) else s for s in body)
 
     def _cells(self, s: Sweep) -> dict[At, None]:
-        """Input elements that a sweep reads, one per lane."""
+        """Input elements that a sweep reads, one per lane; none where threads take neighbours in order."""
+        if any(f.ordered for f in s.folds):
+            return {}
         read = (x for e in lane_expressions(s) for x in walk(e) if isinstance(x, At))
         return {x: None for x in read if x.buf.home == "global" and sum(depends_on(i, s.var) for i in x.idx) == 1}
 
