@@ -23,6 +23,7 @@ from redfuser.derivation import Verdict
 from redfuser.errors import NoCompiler, RedfuserError, ShapeError
 from redfuser.runtime.cuda.kernel import scheduled
 from redfuser.runtime.cuda.nvrtc import compile_cuda
+from redfuser.runtime.cuda.sass import instruction_mix
 from redfuser.testing.check import CUDA_HOST, examine_target
 from redfuser.testing.subjects import FunctionSubject
 from redfuser.zoo import ENTRIES
@@ -36,6 +37,8 @@ LENGTHS = (HINT, 1, 3, 17, HINT - 1, HINT + 1, 251, 4097)
 """Lengths of the stream: the hint first, short ones, primes, one beside a block."""
 SEEDS = (0, 7)
 SAMPLE = 8
+INSTRUCTIONS = ("LDG.128", "LDG.32", "STG.128", "STG.32", "LDL", "STL", "SHFL", "BAR", "MUFU")
+"""Machine instructions that are counted: wide and narrow accesses, spills, exchanges, barriers, special functions."""
 SPILLS = 64
 """Bytes of spilled registers per thread that are no finding: assemblers trade a few for occupancy."""
 MISSING = 3
@@ -69,8 +72,7 @@ def examine(entry: Entry, archs: Sequence[str] = ARCHS, lengths: Sequence[int] =
         for arch in archs:
             source = subject.pattern.source("cuda", arch=arch)
             for one in _texts(source):
-                found = compile_cuda(one, arch, kind="cubin").resources
-                outcome.kernels.setdefault(arch, {}).update({k: asdict(r) for k, r in found.items()})
+                outcome.kernels.setdefault(arch, {}).update(_machine_code(one, arch))
     except NoCompiler:
         raise
     except (RedfuserError, ValueError) as error:
@@ -92,6 +94,14 @@ def examine(entry: Entry, archs: Sequence[str] = ARCHS, lengths: Sequence[int] =
                     outcome.problems.append(f"length {length}, {name}, schedule {seed}: {problem}")
                     return outcome
     return outcome
+
+
+def _machine_code(source: str, arch: str) -> dict[str, dict[str, Any]]:
+    """Function -> its resources, and how often some machine instructions stand in it."""
+    compiled = compile_cuda(source, arch, kind="cubin")
+    mix = instruction_mix(compiled.data)
+    return {k: {**asdict(r), "instructions": {i: mix.get(k, {}).get(i, 0) for i in INSTRUCTIONS}}
+            for k, r in compiled.resources.items()}
 
 
 def _texts(source: str) -> list[str]:

@@ -207,7 +207,7 @@ class _Placing:
         shift = (pointer + begin) % 16 // a.itemsize * a.itemsize if constant else 0
         address = self.room(end - begin, name, shift, CONSTANT if constant else SCRATCH)
         if constant:
-            raw = np.frombuffer((ctypes.c_uint8 * (end - begin)).from_address(address), np.uint8)
+            raw = memoryview((ctypes.c_uint8 * (end - begin)).from_address(address)).cast("B")
             if a.size:
                 there: Array = np.ndarray(a.shape, a.dtype, raw, -begin, a.strides)
                 np.copyto(there, a)
