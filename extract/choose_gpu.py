@@ -15,8 +15,13 @@ BLOCK = 128
 """Threads of a block that consists of several warps, each with its own task."""
 VECTOR_BYTES = 16
 """Widest load of a thread."""
-REGISTER_WORDS = 72
-"""32-bit registers of a thread that may hold elements; the rest of 128 is for everything else."""
+MOST_WORDS = 72
+"""32-bit registers of a thread that may hold elements, of 128 that leave four blocks of 128 threads on a
+multiprocessor."""
+OWN_WORDS = 40
+"""Registers that a thread needs for everything else; with 28 a softmax of 32768 elements spills."""
+REGISTERS = 65536
+"""Registers of a multiprocessor, which the threads of a block share."""
 FILL = 2
 """Blocks per multiprocessor below which rows are split as well."""
 
@@ -31,11 +36,16 @@ def team_threads(extent: int | None) -> int:
 
     A warp needs no barrier, a block hides memory behind more loads. (Not measured.)
     """
-    if extent is not None and extent <= WARP_ROW:
-        return WARP
     if extent is None:
         return 256
-    return max(BLOCK, min(1024, octave(-(-extent // PER_THREAD))))
+    if extent <= WARP_ROW:
+        return WARP
+    return 1024 if extent > 512 * 32 else max(BLOCK, min(512, octave(-(-extent // PER_THREAD))))
+
+
+def register_words(team: int) -> int:
+    """32-bit registers of a thread that may hold elements of rows."""
+    return min(MOST_WORDS, REGISTERS // max(team, BLOCK) - OWN_WORDS)
 
 
 def teams_per_block(team: int) -> int:
@@ -53,20 +63,28 @@ def elements_per_load(itemsize: int, extent: int | None, team: int) -> int:
     return wide
 
 
-def whole_row(length: int, itemsize: int, arrays: int) -> int:
-    """Longest row that stays in registers, for rows like this one: its length rounded up, so that loops have constant
-    counts; 0 where such a row is too long.
+def whole_row(length: int, itemsize: int, arrays: int, shared: int) -> int:
+    """Longest row that stays on chip, for rows like this one: its length rounded up, so that loops have constant
+    counts; less where such a row is too long.
 
     Parameters
     ----------
-    itemsize : of an element in registers
+    itemsize : of an element
     arrays : rows that are kept at the same time: inputs, and one shared intermediate
+    shared : bytes of shared memory of a block, for rows that registers have no room for
     """
-    capacity = octave(max(length, WARP))
-    most = LONGEST_ROW * 4 // itemsize
-    while most > WARP_ROW and most // min(1024, octave(most // PER_THREAD)) * arrays * itemsize // 4 > REGISTER_WORDS:
-        most //= 2
-    return capacity if capacity <= most else most
+    capacity = min(octave(max(length, WARP)), LONGEST_ROW)
+    while capacity > WARP_ROW and not stays(capacity, itemsize, arrays, shared):
+        capacity //= 2
+    return capacity
+
+
+def stays(capacity: int, itemsize: int, arrays: int, shared: int) -> bool:
+    """Whether rows of this length fit into the registers and the shared memory of their team."""
+    team = team_threads(capacity)
+    each = -(-capacity // team) * max(1, itemsize // 4)
+    left = arrays - register_words(team) // each
+    return left <= 0 or left * capacity * itemsize <= shared
 
 
 def stream_block(itemsize: int, streams: int) -> int:

@@ -15,6 +15,7 @@ from redfuser.extract.flatten import awaited_places
 from redfuser.extract.gpu import Gpu
 from redfuser.extract.plan import Plan, plan
 from redfuser.extract.profile import Profile
+from redfuser.ir import Load, walk
 from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
 
@@ -63,12 +64,18 @@ def _streams(p: Plan) -> int:
     return sum((p.flat.stream or "") in t.axes for t in p.flat.tensors)
 
 
+def _kept(p: Plan) -> int:
+    """Inputs along the stream that reductions read: outputs read them again, and a sweep per level does."""
+    read = {x.tensor for a in p.flat.accumulators for x in walk(a.body) if isinstance(x, Load)}
+    return sum((p.flat.stream or "") in t.axes for t in p.flat.tensors if t.name in read)
+
+
 def _rows(p: Plan, sizes: Mapping[str, int], gpu: Gpu, asked: Options) -> tuple[RowDecisions, Notes]:
     """Rows in registers up to a length, blocks beyond it, chunks for few rows; each with a note."""
     flat, hints, itemsize = p.flat, _hints(p, sizes), numpy_dtype(p.dtype).itemsize
     length = hints.get(flat.stream or "", 1)
     depth = awaited_places(flat)
-    whole = 0 if asked.block else choose_gpu.whole_row(length, itemsize, _streams(p) + 1)
+    whole = 0 if asked.block else choose_gpu.whole_row(length, itemsize, _kept(p) + 1, gpu.shared)
     block = max(asked.block or choose_gpu.stream_block(itemsize, _streams(p)), depth)
     rows = math.prod(hints[a] for o in flat.outs[:1] for a in o.axes if a != flat.stream)
     few, chunk = choose_gpu.few_rows(gpu.units), 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 from redfuser.codegen.cuda.accesses import accesses
 from redfuser.codegen.cuda.barriers import BarrierPass
 from redfuser.codegen.cuda.homes import homes, touched
-from redfuser.codegen.cuda.nodes import REGISTER, TeamPhase, Width
+from redfuser.codegen.cuda.nodes import REGISTER, SHARED, TeamPhase, Width
 from redfuser.codegen.cuda.normal import normal, without_dead_stores
 from redfuser.codegen.cuda.ranges import Ranges, bounds_of
 from redfuser.codegen.cuda.staging import Staging
@@ -63,18 +63,20 @@ class _Schedule:
 
     def phase(self) -> TeamPhase:
         """The scheduled phase."""
-        self.words = choose_gpu.REGISTER_WORDS
-        shared = (self.target.gpu.shared - 2048) // self.teams
+        budget = self.words = choose_gpu.register_words(self.team)
+        self.shared = shared = (self.target.gpu.shared - 2048) // self.teams
         used = {a.buf for s in nested(self.loop.body) for a in accesses(s, 1)}
         local = tuple(b for b in self.source.local if b in used)
         before = homes(self.loop.body, local, self.ranges, self.team, self.width, self.words, shared)
         for h in before:
             if h.kind == REGISTER:
                 self.words -= h.items * self._words(h.buf)
+            elif h.kind == SHARED:
+                self.shared -= self.ranges.bytes(h.buf) or 0
         staging = Staging(self.kernel.compute, self.ranges, self.names, self._fits)
         body = normal(staging.body(self.loop.body))
         scratch = (*local, *staging.scratch)
-        homed = homes(body, scratch, self.ranges, self.team, self.width, choose_gpu.REGISTER_WORDS, shared)
+        homed = homes(body, scratch, self.ranges, self.team, self.width, budget, shared)
         private = {h.buf for h in homed if h.kind == REGISTER}
         watched = touched(body) - private
         body = BarrierPass(watched, self.width).task(body)
@@ -85,11 +87,14 @@ class _Schedule:
         return max(1, numpy_dtype(buf.dtype).itemsize // 4) * max(self.widths.values(), default=1)
 
     def _fits(self, extent: int, itemsize: int) -> bool:
-        """Whether a thread's part of another row still fits into its registers."""
+        """Whether another row still fits on chip: into registers, else into shared memory."""
         need = -(-extent // self.team) * max(1, itemsize // 4)
-        if need > self.words:
+        if need <= self.words:
+            self.words -= need
+            return True
+        if extent * itemsize > self.shared:
             return False
-        self.words -= need
+        self.shared -= extent * itemsize
         return True
 
 

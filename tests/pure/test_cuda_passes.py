@@ -184,16 +184,18 @@ def test_devices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extent", "threads"), [(1, 32), (1024, 32), (1025, 128), (4096, 256), (32768, 1024), (None, 256)]
+    ("extent", "threads"), [(1, 32), (1024, 32), (1025, 128), (4096, 256), (16384, 512), (32768, 1024), (None, 256)]
 )
 def test_teams(extent: int | None, threads: int) -> None:
     assert choose_gpu.team_threads(extent) == threads
 
 
 def test_whole_rows_are_octaves_up_to_what_registers_hold() -> None:
-    assert [choose_gpu.whole_row(n, 4, 2) for n in (1, 64, 65, 5000, 32768)] == [32, 64, 128, 8192, 32768]
-    assert choose_gpu.whole_row(40000, 4, 2) == 32768
-    assert choose_gpu.whole_row(32768, 8, 3) < 32768
+    shared = 163 << 10
+    assert [choose_gpu.whole_row(n, 4, 2, shared) for n in (1, 64, 65, 5000, 16384)] == [32, 64, 128, 8192, 16384]
+    assert choose_gpu.whole_row(40000, 4, 2, shared) == 16384
+    assert choose_gpu.whole_row(40000, 4, 1, shared) == 32768
+    assert choose_gpu.whole_row(32768, 8, 3, shared) < 32768
 
 
 def test_vectors_leave_no_thread_idle() -> None:
