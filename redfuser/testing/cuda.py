@@ -100,7 +100,7 @@ def _machine_code(source: str, arch: str) -> dict[str, dict[str, Any]]:
     """Function -> its resources, and how often some machine instructions stand in it."""
     compiled = compile_cuda(source, arch, kind="cubin")
     mix = instruction_mix(compiled.data)
-    return {k: {**asdict(r), "instructions": {i: mix.get(k, {}).get(i, 0) for i in INSTRUCTIONS}}
+    return {k: {**asdict(r), "instructions": {i: mix[k][i] if k in mix else 0 for i in INSTRUCTIONS}}
             for k, r in compiled.resources.items()}
 
 

@@ -80,7 +80,7 @@ extern "C" __global__ void local_array(const int* x, int* y, int n) {
 
 @lru_cache(maxsize=1)
 def module() -> HostModule:
-    return HostModule(text())
+    return HostModule(text(), optimise="-O0")
 
 
 @pytest.mark.parametrize("space", ["global", "shared"])

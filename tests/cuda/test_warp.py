@@ -34,7 +34,7 @@ def module() -> HostModule:
         a, b = 16 * k * bits // 1024, 8 * k * bits // 1024
         macro = "PRODUCT" if ".s32." in opcode else "FPRODUCT"
         lines.append(f'{macro}({name}, "{opcode}", {a}, {b}, "{A4 if a == 4 else A2}", "{B2 if b == 2 else B1}")')
-    return HostModule("\n".join(lines), "sm_90")
+    return HostModule("\n".join(lines), "sm_90", optimise="-O0")
 
 
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
