@@ -11,9 +11,11 @@ from redfuser.codegen.nodes import At, Buf, Kernel, Sweep
 
 
 class CudaContext(Printing):
-    """One kernel being printed; `phase` is the current one, `reductions` the most that one barrier hands over in it.
+    """One kernel being printed.
 
-    lists : length of the longest list that elements enter -> its fresh copy
+    phase         the current one
+    reductions    the most values that one barrier hands over in it
+    fresh_places  places of the longest list that elements enter in it
     """
 
     def __init__(self, kernel: Kernel, target: CudaTarget, reserved: frozenset[str]) -> None:

@@ -9,6 +9,7 @@ from redfuser.codegen.c.context import Writer
 from redfuser.codegen.c.scalars import bare
 from redfuser.codegen.c.types import BOOL, F32, F64, ITEMSIZE, SCALAR, storage
 from redfuser.codegen.c.variables import registers, scalar_kind, variable_types
+from redfuser.codegen.cuda.accesses import OWN, accesses
 from redfuser.codegen.cuda.context import CudaContext
 from redfuser.codegen.cuda.homes import round_up
 from redfuser.codegen.cuda.nodes import MEMORY, REGISTER, SHARED, Barrier, CudaProgram, Launch, Parameter, TeamPhase
@@ -18,6 +19,7 @@ from redfuser.codegen.cuda.schedule import schedule
 from redfuser.codegen.cuda.sweep import print_sweep
 from redfuser.codegen.cuda.target import CudaTarget
 from redfuser.codegen.nodes import Buf, For, If, Kernel, LetInt, LetScalar, Set, Stmt, Sweep
+from redfuser.codegen.passes.bodies import nested
 from redfuser.errors import CheckError
 from redfuser.ir import Const, Expr, op
 
@@ -131,9 +133,7 @@ class _Printer:
         return f"Each task by {team}{when}." + (f" Scratch: {', '.join(kept)}." if kept else "")
 
     def _width(self, phase: TeamPhase, buf: Buf) -> int:
-        from redfuser.codegen.cuda.accesses import OWN, accesses
-        from redfuser.codegen.passes.bodies import nested
-
+        """Neighbours that a thread owns of a buffer in registers."""
         for s in nested(phase.loop.body):
             if isinstance(s, Sweep):
                 for a in accesses(s, self.ctx.width(s)):

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from redfuser.codegen.c.lanes import count_uses
-from redfuser.codegen.c.scalars import bare, replace_var
+from redfuser.codegen.c.scalars import bare
 from redfuser.codegen.c.types import SCALAR, Text
 from redfuser.codegen.cuda.context import CudaContext
 from redfuser.codegen.nodes import At, Sweep
-from redfuser.codegen.passes.bodies import depends_on
 from redfuser.ir import Cast, Const, Expr, Op, Size, Var, walk, with_children
 
 
@@ -177,13 +176,3 @@ class Range:
 
     def _element(self, loaded: dict[At, str], stored: dict[At, str], place: str) -> Element:
         return Element(self.ctx, self.uses, self.sweep.var, {}, place, loaded, stored)
-
-
-def varies(e: Expr, sweep: Sweep) -> bool:
-    """Whether a value differs from lane to lane."""
-    return depends_on(e, sweep.var)
-
-
-def at_position(e: Expr, var: str, position: str) -> Expr:
-    """An expression with the lane variable replaced by a C variable."""
-    return replace_var(e, var, Text(position))

@@ -28,6 +28,18 @@ INLINE double power_float64(double x, double y) {
   if (r - r == 0.0 && rest == rest) r = fma(r, rest, r);
   return odd && (x < 0.0 || (x == 0.0 && 1.0 / x < 0.0)) ? -r : r;
 }
+/*section sine_float64 */
+/* sin(x + quarters pi/2); CUDA's own sin and cos call a function that is not inlined. pi/2 in three parts: right within
+ * some ulp up to |x| = 1e15. */
+INLINE double sine_float64(double x, int quarters) {
+  const double k = rint(x * 0x1.45f306dc9c883p-1);
+  double r = fma(k, -0x1.921fb54442d18p+0, x);
+  r = fma(k, -0x1.1a62633145c07p-54, r);
+  r = fma(k, 0x1.f1976b7ed8fbcp-110, r);
+  const int64_t q = ((int64_t)k + quarters) & 3;
+  const double t = r * 0x1.45f306dc9c883p-2, y = q & 1 ? cospi(t) : sinpi(t);
+  return q & 2 ? -y : y;
+}
 /*section scalar_from_float16 */
 INLINE float scalar_from_float16(uint16_t h) {
   float x;

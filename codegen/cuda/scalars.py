@@ -36,6 +36,8 @@ class CudaScalars(Scalars):
     def call(self, fn: str, kind: str, arguments: str) -> str:
         if fn == "pow" and kind == F64:
             return f"power_float64({arguments})"
+        if fn in ("sin", "cos") and kind == F64:
+            return f"sine_float64({arguments}, {int(fn == 'cos')})"
         return f"{LIBM[fn]}{'f' if kind == F32 else ''}({arguments})"
 
     def power(self, base: str, exponent: int, one: str, kind: str) -> str:
