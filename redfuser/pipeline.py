@@ -55,8 +55,12 @@ if TYPE_CHECKING:
     from redfuser.extract.library import Apart
     from redfuser.rules import RuleSet
     from redfuser.runtime import CompiledKernel
+    from redfuser.runtime.cuda.kernel import HostCudaKernel
 
-TARGETS = ("c", "interpret")
+TARGETS = ("c", "interpret", "cuda-host")
+LANGUAGES = ("c", "cuda")
+GPU = "sm_80"
+"""The GPU that kernels are made for where none is named; the host executor stands for it."""
 NUMERICS = ("stable", "fast", "reference")
 EMPTY = ("nan", "zero")
 
@@ -98,6 +102,9 @@ class Options:
             raise SettingError("tune= times compiled kernels, and target='interpret' compiles none; leave one of them "
                                "out")
         _one_of("target", self.target, TARGETS)
+        if self.tune is not None and self.target == "cuda-host":
+            raise SettingError("tune= times kernels, and times under target='cuda-host' say nothing of a GPU; leave "
+                               "one of them out")
         _one_of("numerics", self.numerics, NUMERICS)
         _one_of("empty", self.empty, EMPTY)
         _one_of("require", self.require, (None, "one-pass"))
@@ -263,6 +270,17 @@ def plan_step(
     return plan(fused, sizes, profile, layouts, dtype, decided)
 
 
+def gpu_plan_step(
+    fused: FusedCascade, sizes: Mapping[str, int], layouts: Mapping[str, str | None], dtype: str, gpu: str,
+    decided: Decided | None = None,
+) -> Plan:
+    """5: the same for a GPU, by the name of a device ("h100") or of an architecture ("sm_90a")."""
+    from redfuser.extract.gpu import Gpu
+    from redfuser.extract.plan_gpu import gpu_plan
+
+    return gpu_plan(fused, sizes, Gpu.of(gpu), layouts, dtype, decided)
+
+
 def library_step(chosen: Plan) -> Apart | None:
     """5b: the same fusion with its plain matrix products computed by a library; None where it has none."""
     from redfuser.extract.library import apart
@@ -286,16 +304,20 @@ def tile_step(chosen: Plan) -> Kernel:
     return kernel
 
 
-def source_step(kernel: Kernel, language: str = "c") -> str:
-    """7: the text of a kernel.
+def source_step(kernel: Kernel, language: str = "c", arch: str | None = None) -> str:
+    """7: the text of a kernel. `arch`: the GPU that CUDA is printed for.
 
     Raises
     ------
     ValueError
         for a language without a printer.
     """
-    if language != "c":
-        raise ValueError(f"no printer for language {language!r}; this version emits 'c'")
+    if language not in LANGUAGES:
+        raise ValueError(f"no printer for language {language!r}; there are {' and '.join(map(repr, LANGUAGES))}")
+    if language == "cuda":
+        from redfuser.codegen.cuda import CudaTarget, print_cuda
+
+        return print_cuda(kernel, CudaTarget.of(arch or GPU))
     from redfuser.runtime import kernel_source
 
     return kernel_source(kernel)
@@ -306,6 +328,13 @@ def kernel_step(kernel: Kernel) -> CompiledKernel:
     from redfuser.runtime import compile_kernel
 
     return compile_kernel(kernel)
+
+
+def cuda_kernel_step(kernel: Kernel) -> HostCudaKernel:
+    """8: print as CUDA, compile, and load into the executor that runs it on this machine's CPU."""
+    from redfuser.runtime.cuda.kernel import HostCudaKernel
+
+    return HostCudaKernel(kernel, GPU)
 
 
 def not_fusible(derivation: Derivation) -> NotFusible:

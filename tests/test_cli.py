@@ -114,8 +114,17 @@ def test_wrong_usage_is_status_2(arguments: list[str], capsys: pytest.CaptureFix
 
 
 def test_a_language_that_does_not_exist_is_named_once(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["source", f"{file}:softmax", "--arg", "x=8:float32", "--target", "cuda"]) == 2
-    assert "Invalid value for '--target': 'cuda' is not one of 'c'" in capsys.readouterr().err
+    assert main(["source", f"{file}:softmax", "--arg", "x=8:float32", "--target", "ptx"]) == 2
+    assert "Invalid value for '--target': 'ptx' is not one of 'c', 'cuda'" in capsys.readouterr().err
+
+
+def test_source_prints_cuda_for_an_architecture(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["source", f"{file}:softmax", "--arg", "x=8x64:float32", "--target", "cuda", "--arch", "sm_90a"]) == 0
+    text = capsys.readouterr().out
+    assert "for sm_90a" in text
+    assert 'extern "C" __global__' in text
+    assert main(["source", f"{file}:softmax", "--arg", "x=8x64:float32", "--target", "cuda", "--arch", "z80"]) == 1
+    assert "'z80' is no GPU" in capsys.readouterr().err
 
 
 def test_explain_prints_the_report(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import pytest
 import redfuser as rf
 from redfuser import pipeline
 from redfuser.codegen.c import CTarget, print_c
+from redfuser.codegen.cuda import CudaTarget, print_cuda
 from redfuser.extract import Profile
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -28,6 +29,9 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, tuple[int, ...]]]] = {
 }
 
 
+AS_CUDA = ("softmax", "variance")
+
+
 def levels(fn: Callable[..., Any], shapes: dict[str, tuple[int, ...]]) -> dict[str, str]:
     """The text of every level, for 32-byte vectors whatever machine this is."""
     specs = {name: rf.spec(shape, "float32") for name, shape in shapes.items()}
@@ -40,7 +44,11 @@ def levels(fn: Callable[..., Any], shapes: dict[str, tuple[int, ...]]) -> dict[s
     layouts = {x.name: x.axes[-1] for x in (*cascade.tensors, *cascade.outs) if x.axes}
     plan = pipeline.plan_step(fused, lengths, layouts, "float32", Profile.generic(32))
     kernel = pipeline.tile_step(plan)
-    return {
+    cuda = {}
+    if fn.__name__ in AS_CUDA:
+        gpu = pipeline.gpu_plan_step(fused, lengths, layouts, "float32", "a100")
+        cuda["kernel.cu"] = print_cuda(pipeline.tile_step(gpu), CudaTarget.of("a100"))
+    return cuda | {
         "1-traced.txt": f"{traced}\n\n{term}\n",
         "2-fusion.txt": f"{fused}\n",
         "3-tiles.txt": f"{plan}\n\n{kernel}\n",

@@ -29,6 +29,15 @@ class Writer:
         head = f"{kind}const {name}" if kind.endswith("*") else f"const {kind} {name}"
         self._lines.append((f"{'  ' * self._depth}{head} = {value};", name))
 
+    def drop_unread(self, name: str, mark: int) -> None:
+        """Drop the constant `name` that line number `mark` declares, if no line after it reads it."""
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        if not any(word.search(text) for text, _ in self._lines[mark + 1 :]):
+            del self._lines[mark]
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
     def splice(self, text: str) -> None:
         """Lines that are indented already."""
         self._lines += [(line, None) for line in text.split("\n")] if text else []
@@ -56,19 +65,31 @@ class Writer:
             lines = kept
 
 
-class Context:
-    """One kernel being printed for one target."""
+class Printing:
+    """One kernel being printed, in any language of the C family."""
 
-    def __init__(self, kernel: Kernel, target: CTarget, reserved: frozenset[str]) -> None:
+    def __init__(self, kernel: Kernel, reserved: frozenset[str]) -> None:
         self.kernel = kernel
-        self.target = target
-        self.lanes = target.lanes(kernel.compute)
         self.names = Names(reserved)
         self.addresses = Addresses(self.names)
         self.static = dict(kernel.static)
-        self.functions: list[str] = []
         self.types = Types(kernel.compute, {})
         self.out = Writer()
+
+    def enter(self, variables: Mapping[str, str], depth: int) -> None:
+        """Start the text of a phase whose variables have these types."""
+        self.types = Types(self.kernel.compute, variables)
+        self.out = Writer(depth)
+
+
+class Context(Printing):
+    """One kernel being printed as C for one target."""
+
+    def __init__(self, kernel: Kernel, target: CTarget, reserved: frozenset[str]) -> None:
+        super().__init__(kernel, reserved)
+        self.target = target
+        self.lanes = target.lanes(kernel.compute)
+        self.functions: list[str] = []
         self.streams = False  # the current phase uses streaming stores
 
     @property
@@ -78,6 +99,5 @@ class Context:
 
     def enter(self, variables: Mapping[str, str], depth: int) -> None:
         """Start the text of a phase whose variables have these types."""
-        self.types = Types(self.kernel.compute, variables)
-        self.out = Writer(depth)
+        super().enter(variables, depth)
         self.streams = False

@@ -10,12 +10,11 @@ from redfuser.codegen.c.matmul import MatMulPrinter
 from redfuser.codegen.c.pack import PackPrinter
 from redfuser.codegen.c.prelude import prelude, reserved_words
 from redfuser.codegen.c.scalars import Scalars, bare
-from redfuser.codegen.c.sweep import SweepPrinter, reduction_type
+from redfuser.codegen.c.sweep import SweepPrinter
 from redfuser.codegen.c.target import CTarget
-from redfuser.codegen.c.types import BOOL, F32, F64, INT, ITEMSIZE, SCALAR, Types, storage
-from redfuser.codegen.names import RESERVED
+from redfuser.codegen.c.types import BOOL, F32, F64, ITEMSIZE, SCALAR, Types, storage
+from redfuser.codegen.c.variables import registers, scalar_kind, variable_types
 from redfuser.codegen.nodes import (
-    At,
     Buf,
     For,
     If,
@@ -29,9 +28,8 @@ from redfuser.codegen.nodes import (
     Stmt,
     Sweep,
 )
-from redfuser.codegen.passes.bodies import lane_expressions
 from redfuser.errors import CheckError
-from redfuser.ir import Const, Expr, op, walk
+from redfuser.ir import Const, Expr, op
 
 ALIGNMENT = 64
 _RUNTIME = """\
@@ -143,8 +141,8 @@ class _KernelPrinter:
         loop = phase.loop
         if loop.kind != "task":
             raise CheckError(f"kernel {self.kernel.name}: the loop of phase {index} is {loop.kind}, not task")
-        self.ctx.enter(_variable_types(self.kernel.compute, loop), 3)
-        for buf in sorted(_registers(loop.body), key=lambda b: b.name):
+        self.ctx.enter(variable_types(self.kernel.compute, loop), 3)
+        for buf in sorted(registers(loop.body), key=lambda b: b.name):
             kind = self.ctx.types.converted(buf.dtype)
             self.ctx.out.line(f"{SCALAR[kind]} {self._base(buf)} = 0;")
         self._statements(loop.body)
@@ -216,7 +214,7 @@ class _KernelPrinter:
         if isinstance(s, LetInt):
             out.let("int64_t", names.get("variable", s.name), bare(self.scalars.integer(s.expr)))
         elif isinstance(s, LetScalar):
-            kind = _scalar_kind(s.dtype)
+            kind = scalar_kind(s.dtype)
             out.let(SCALAR[kind], names.get("variable", s.name), bare(self.scalars.of(s.expr, kind)))
         elif isinstance(s, Set):
             out.line(self.scalars.store(s.cell, s.expr))
@@ -329,61 +327,3 @@ class _KernelPrinter:
 def _comment_text(text: str) -> str:
     """Text that cannot end a C comment."""
     return text.replace("*/", "* /")
-
-
-def _scalar_kind(dtype: str) -> str:
-    """The expression type of a scalar variable."""
-    if dtype not in (F32, F64, BOOL, "int64"):
-        raise CheckError(f"a scalar variable cannot have dtype {dtype}; use float32, float64, bool or int64")
-    return INT if dtype == "int64" else dtype
-
-
-def _flat(body: Iterable[Stmt]) -> Iterator[Stmt]:
-    for s in body:
-        yield s
-        if isinstance(s, (For, If)):
-            yield from _flat(s.body)
-
-
-def _expressions(s: Stmt) -> list[Expr]:
-    """The expressions a statement reads or stores to (not those of the statements inside it)."""
-    if isinstance(s, Set):
-        return [s.cell, s.expr]
-    if isinstance(s, (LetInt, LetScalar)):
-        return [s.expr]
-    if isinstance(s, If):
-        return [s.condition]
-    if isinstance(s, Sweep):
-        lists = [x for i in s.inserts for x in (i.keys, i.indices)]
-        return [s.lo, s.hi, *lane_expressions(s), *(p.cell for p in s.puts), *lists]
-    return []
-
-
-def _registers(body: Iterable[Stmt]) -> set[Buf]:
-    """The scalars that a task body uses."""
-    return {
-        x.buf
-        for s in _flat(body)
-        for e in _expressions(s)
-        for x in walk(e)
-        if isinstance(x, At) and x.buf.home == "reg"
-    }
-
-
-def _variable_types(compute: str, loop: For) -> dict[str, str]:
-    """Variable name -> expression type, for all variables of a phase."""
-    kinds = dict.fromkeys((loop.var, *RESERVED), INT)
-    for s in _flat(loop.body):
-        if isinstance(s, For):
-            kinds[s.var] = INT
-        elif isinstance(s, LetInt):
-            kinds[s.name] = INT
-        elif isinstance(s, LetScalar):
-            kinds[s.name] = _scalar_kind(s.dtype)
-        elif isinstance(s, Sweep):
-            kinds[s.var] = INT
-            kinds |= {r.name: reduction_type(r.monoid, compute) for r in s.reds}
-            for f in s.folds:
-                for names in (f.names, f.left, f.right):
-                    kinds |= {n: _scalar_kind(d) for n, d in zip(names, f.dtypes, strict=True)}
-    return kinds

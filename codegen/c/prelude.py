@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.resources import files
 
@@ -33,9 +33,13 @@ typedef int{bits}_t lane_int;
 
 
 @lru_cache(maxsize=1)
-def _library() -> dict[str, str]:
+def sections() -> dict[str, str]:
     """Name -> text of the part of prelude.h that defines it."""
-    text = files("redfuser.codegen.c").joinpath("prelude.h").read_text(encoding="utf-8")
+    return split_sections(files("redfuser.codegen.c").joinpath("prelude.h").read_text(encoding="utf-8"))
+
+
+def split_sections(text: str) -> dict[str, str]:
+    """Name -> the part of a prelude that defines it."""
     pieces = _SECTION.split(text)
     table: dict[str, str] = {}
     for names, body in zip(pieces[1::2], pieces[2::2], strict=True):
@@ -48,10 +52,10 @@ def _library() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def reserved_words() -> frozenset[str]:
     """Every identifier that the prelude may define at file scope: names that a program must not take."""
-    defined = re.findall(r"#define (\w+)|typedef \w+ (\w+)", "\n".join([_HEAD, *_library().values()]))
+    defined = re.findall(r"#define (\w+)|typedef \w+ (\w+)", "\n".join([_HEAD, *sections().values()]))
     return (
         frozenset(name for pair in defined for name in pair if name)
-        | _library().keys()
+        | sections().keys()
         | lane_functions(4, 32).keys()
     )
 
@@ -67,25 +71,10 @@ def _each_lane(function: str, bits: int) -> str:
     )
 
 
-def prelude(text: str, compute: str, target: CTarget) -> str:
-    """The prelude that `text` needs.
-
-    Parameters
-    ----------
-    text : the C of a kernel without its prelude
-    compute : "float32" or "float64"
-    target : gives the vector width
-    """
-    lanes, bits = target.lanes(compute), 32 if compute == "float32" else 64
-    library = _library() | lane_functions(lanes, bits)
+def needed_parts(text: str, define: Callable[[str], str | None]) -> list[str]:
+    """The definitions that a text needs, those before them that they need themselves; `define`: name -> definition."""
     done: set[str] = set()
     parts: list[str] = []
-
-    def define(name: str) -> str | None:
-        if name in library:
-            return library[name]
-        match = _LIBM_LANES.match(name)
-        return _each_lane(match.group(1), bits) if match else accessor(name, compute, lanes)
 
     def need(body: str) -> None:
         for word in dict.fromkeys(_WORD.findall(re.sub(r"/\*.*?\*/", " ", body, flags=re.DOTALL))):
@@ -98,7 +87,29 @@ def prelude(text: str, compute: str, target: CTarget) -> str:
                 if part not in parts:
                     parts.append(part)
 
-    need("vec " + text)
+    need(text)
+    return parts
+
+
+def prelude(text: str, compute: str, target: CTarget) -> str:
+    """The prelude that `text` needs.
+
+    Parameters
+    ----------
+    text : the C of a kernel without its prelude
+    compute : "float32" or "float64"
+    target : gives the vector width
+    """
+    lanes, bits = target.lanes(compute), 32 if compute == "float32" else 64
+    library = sections() | lane_functions(lanes, bits)
+
+    def define(name: str) -> str | None:
+        if name in library:
+            return library[name]
+        match = _LIBM_LANES.match(name)
+        return _each_lane(match.group(1), bits) if match else accessor(name, compute, lanes)
+
+    parts = needed_parts("vec " + text, define)
     head = _HEAD.format(
         lanes=lanes, vector_bytes=target.vector_bytes, bits=bits, real="float" if bits == 32 else "double"
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from redfuser.codegen.c.address import tidy
-from redfuser.codegen.c.context import Context
+from redfuser.codegen.c.context import Printing
 from redfuser.codegen.c.types import BOOL, F32, F64, INT, SCALAR, Text, is_real, literal, narrowed, storage
 from redfuser.codegen.nodes import At
 from redfuser.errors import CheckError
@@ -25,7 +27,7 @@ _INFIX = {
     "and": "&&",
     "or": "||",
 }
-_LIBM = {
+LIBM = {
     "pow": "pow",
     "sqrt": "sqrt",
     "exp": "exp",
@@ -59,17 +61,32 @@ def power_text(base: str, exponent: int, one: str) -> str:
 
 
 class Scalars:
-    """Prints scalar expressions. Every result is parenthesised enough to stand anywhere in an expression."""
+    """Prints scalar expressions. Every result is parenthesised enough to stand anywhere in an expression.
 
-    def __init__(self, ctx: Context) -> None:
+    Another language of the C family changes how constants, functions of the library and powers are written.
+    """
+
+    def __init__(self, ctx: Printing) -> None:
         self.ctx = ctx
+
+    def constant(self, value: int | float | Fraction | bool, kind: str) -> str:
+        """A constant of an expression type."""
+        return literal(value, kind)
+
+    def call(self, fn: str, kind: str, arguments: str) -> str:
+        """A function of the mathematical library."""
+        return f"__builtin_{LIBM[fn]}{'f' if kind == F32 else ''}({arguments})"
+
+    def power(self, base: str, exponent: int, one: str, kind: str) -> str:
+        """A small integer power of a value that is computed once."""
+        return f"__extension__({{ const {SCALAR[kind]} base_ = {base}; {power_text('base_', exponent, one)}; }})"
 
     def of(self, e: Expr, kind: str | None = None) -> str:
         """C text of `e`, converted to an expression type (its own by default)."""
         own = self.ctx.types.of(e)
         kind = kind or own
         if isinstance(e, Const):
-            return literal(e.value, kind)
+            return self.constant(e.value, kind)
         text = self._text(e)
         if kind == own:
             return text
@@ -137,9 +154,12 @@ class Scalars:
         raise CheckError(f"{type(e).__name__} has no scalar form")
 
     def _load(self, e: At) -> str:
-        text, dtype = self.cell(e), e.buf.dtype
-        if e.buf.home == "reg":
-            return text
+        text = self.cell(e)
+        return text if e.buf.home == "reg" else self.loaded(text, e)
+
+    def loaded(self, text: str, e: At) -> str:
+        """An element of the buffer of `e` as it lies in memory, as a value."""
+        dtype = e.buf.dtype
         if dtype == "bool":
             return f"({text} != 0)"
         if dtype in STORAGE_ONLY:
@@ -184,7 +204,7 @@ class Scalars:
             return f"(-{args[0]})"
         if e.fn == "abs" and not is_real(kind):
             return f"abs_int({bare(args[0])})"
-        return f"__builtin_{_LIBM[e.fn]}{'f' if kind == F32 else ''}({', '.join(map(bare, args))})"
+        return self.call(e.fn, kind, ', '.join(map(bare, args)))
 
     def _common(self, args: tuple[Expr, ...]) -> str:
         """The type in which operands of a comparison meet."""
@@ -205,12 +225,10 @@ class Scalars:
     def _power(self, e: Op, kind: str) -> str:
         exponent = small_power(e.args[1])
         assert exponent is not None
-        base, one = self.of(e.args[0], kind), literal(1, kind)
+        base, one = self.of(e.args[0], kind), self.constant(1, kind)
         if isinstance(e.args[0], (Var, Const, Text)) or abs(exponent) < 2:
             return f"({power_text(base, exponent, one)})"
-        return (
-            f"__extension__({{ const {SCALAR[kind]} base_ = {base}; {power_text('base_', exponent, one)}; }})"
-        )
+        return self.power(base, exponent, one, kind)
 
 
 def _never_negative(e: Expr) -> bool:

@@ -13,6 +13,7 @@ from redfuser.codegen.c.lanes import VECTOR, Cell, Lanes, count_uses
 from redfuser.codegen.c.lists import InsertPrinter
 from redfuser.codegen.c.scalars import Scalars, bare, replace_var
 from redfuser.codegen.c.types import BOOL, ITEMSIZE, SCALAR, Text, literal, narrowed, storage
+from redfuser.codegen.c.variables import reduction_type
 from redfuser.codegen.nodes import At, Put, Red, Sweep
 from redfuser.codegen.passes.bodies import map_lanes, written_buffers
 from redfuser.errors import CheckError
@@ -36,11 +37,6 @@ _FOLD = {
     "all": "all_lanes",
 }
 CACHE_LINE = 64
-
-
-def reduction_type(monoid: str, compute: str) -> str:
-    """The expression type of a reduction: numbers reduce in the compute dtype."""
-    return BOOL if monoid in ("any", "all") else compute
 
 
 @dataclass

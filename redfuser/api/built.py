@@ -128,6 +128,10 @@ def _kernel(job: Job, options: Options, stats: Stats, arrays: Arrays | None, cho
     built = Built(chosen, pipeline.tile_step(chosen), None)
     if options.target == "interpret":
         return built
+    if options.target == "cuda-host":
+        built.compiled = pipeline.cuda_kernel_step(built.kernel)
+        stats.compilations += 1
+        return built
     if options.tune is not None and 0 not in job.sizes.values():
         built = _tuned(job, built, options.tune, stats, arrays)
     built.compiled = pipeline.kernel_step(built.kernel)

@@ -364,7 +364,8 @@ def fuse(
     Parameters
     ----------
     target
-        None or "c": a C kernel. "interpret": the NumPy interpreter of the tile program, for debugging.
+        None or "c": a C kernel. "interpret": the NumPy interpreter of the tile program, for debugging. "cuda-host": a
+        CUDA kernel, run on this machine's CPU with every access checked, for tests of kernels without a GPU.
     numerics
         "stable" (default), "fast" (the cheapest form found, which may have a larger stated error bound: see
         `explain(..., frontier=True)`), "reference" (float64 inside).

@@ -11,7 +11,7 @@ import numpy as np
 from redfuser import pipeline
 from redfuser.api.built import Built, BuiltApart
 from redfuser.api.products import LibraryPlan
-from redfuser.api.program import Array, Program
+from redfuser.api.program import Array, Piece, Program
 from redfuser.api.staged import Staged
 from redfuser.codegen.nodes import Kernel
 from redfuser.derivation.fusion import FusedCascade
@@ -136,13 +136,27 @@ class Lowered:
         return tuple(b for stage in self.stages for b in stage._build())
 
     def _build(self) -> Iterable[Built | BuiltApart]:
+        for piece, inputs, outs in self._pieces():
+            yield self.single.built(piece, inputs, outs, self.sizes)
+
+    def _pieces(self) -> Iterable[tuple[Piece, list[Array], list[Array]]]:
+        """Every cascade with its inputs and outputs, or stand-ins of them."""
         program, sizes = self.single, self.sizes
         values: dict[str, Any] = program.tensors(self._shapes)
         for piece in program.pieces:
             outs = [stand_in([sizes[base_axis(a)] for a in o.axes], o.dtype) for o in piece.outputs]
-            yield program.built(piece, piece.arrays(values, sizes), outs, sizes)
+            yield piece, piece.arrays(values, sizes), outs
             for o, a in zip(piece.outputs, outs, strict=True):
                 values[o.name] = a.reshape(result_shape(o, piece.parts, sizes))
+
+    def gpu_tiles(self, arch: str) -> Group[Kernel]:
+        """The tile programs of the schedules for a GPU ("h100") or an architecture ("sm_90a")."""
+        found = []
+        for stage in self.stages:
+            for piece, inputs, outs in stage._pieces():
+                layouts = stage.single.layouts(piece, inputs, outs)
+                found.append(pipeline.tile_step(stage.single.job(piece, layouts, stage.sizes, arch).plan()))
+        return Group(found)
 
     @property
     def plan(self) -> Group[Plan | LibraryPlan]:
@@ -155,7 +169,8 @@ class Lowered:
         return Group(b.kernel for b in self.built)
 
     def source(self, language: str = "c", *, arch: str | None = None) -> str:
-        """The text of all kernels.
+        """The text of all kernels, in C for this machine or ("cuda") for a GPU: `arch` is an architecture such as
+        "sm_90a" or a device such as "h100".
 
         Raises
         ------
@@ -164,4 +179,7 @@ class Lowered:
         """
         if arch is not None and language == "c":
             raise ValueError("arch= names a GPU architecture; C kernels are compiled for the machine at hand")
+        if language == "cuda":
+            kernels = self.gpu_tiles(arch or pipeline.GPU)
+            return "\n".join(pipeline.source_step(k, language, arch) for k in kernels)
         return "\n".join(pipeline.source_step(k, language) for k in self.tiles)

@@ -282,9 +282,8 @@ class Program(Locked):
 
         `called`: the arrays hold what is to be computed with, so that schedules can be timed on them.
         """
-        c = piece.cascade
-        layouts = tuple([contiguous_axis(a, axes) for a, axes in zip((*inputs, *outs), piece.axes, strict=True)])
-        library = self.options.target != "interpret" and piece.products_pay(sizes)
+        layouts = self.layouts(piece, inputs, outs)
+        library = self.options.target == "c" and piece.products_pay(sizes)
         for built in piece.kernels.get((layouts, library), ()):
             if built.serves(sizes) and not (called and built.untuned):
                 return built
@@ -293,10 +292,20 @@ class Program(Locked):
             for built in known:
                 if built.serves(sizes) and not (called and built.untuned):
                     return built
-            names = (*(t.name for t in c.tensors), *(o.name for o in c.outs))
-            job = Job(piece.fused, piece.dtype, dict(zip(names, layouts, strict=True)), sizes)
+            job = self.job(piece, layouts, sizes, pipeline.GPU if self.options.target == "cuda-host" else "")
             arrays = (inputs, outs) if called else None
             built = build(job, self.options, self.stats, library=library, arrays=arrays)
             kept = [b for b in known if not (b.untuned and b.serves(sizes))]
             piece.kernels[layouts, library] = [*kept, built]
             return built
+
+    @staticmethod
+    def layouts(piece: Piece, inputs: Sequence[Array], outs: Sequence[Array]) -> Layouts:
+        """The contiguous axis of every array of a cascade."""
+        return tuple([contiguous_axis(a, axes) for a, axes in zip((*inputs, *outs), piece.axes, strict=True)])
+
+    @staticmethod
+    def job(piece: Piece, layouts: Layouts, sizes: Mapping[str, int], gpu: str) -> Job:
+        """What has to be built for these layouts and lengths."""
+        names = (*(t.name for t in piece.cascade.tensors), *(o.name for o in piece.outputs))
+        return Job(piece.fused, piece.dtype, dict(zip(names, layouts, strict=True)), sizes, gpu)

@@ -31,6 +31,9 @@ from redfuser.ir.term import base_axis
 from redfuser.pipeline import Options
 from redfuser.runtime.library import workspace_bytes
 
+LANGUAGES = {"c": "C", "interpret": "tile program", "cuda-host": "CUDA"}
+"""Target -> what its kernels are written in."""
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -372,7 +375,7 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
     kernels = [
         KernelInfo(
             name=b.kernel.name,
-            language="C" if b.compiled is not None else "tile program",
+            language=LANGUAGES[stage.program.options.target],
             compiled=b.compiled is not None,
             path=None if b.compiled is None else str(b.compiled.path),
             runs=b.runs,

@@ -50,15 +50,19 @@ TURN = 0.15
 
 @dataclass(frozen=True)
 class Job:
-    """A kernel to be tuned. layouts: of tensors and outputs by name; sizes: length of every axis."""
+    """A kernel to be built. layouts: of tensors and outputs by name; sizes: length of every axis; gpu: the GPU that it
+    is for, "" for this machine."""
 
     fused: FusedCascade
     dtype: str
     layouts: Mapping[str, str | None]
     sizes: Mapping[str, int]
+    gpu: str = ""
 
     def plan(self, options: Options | None = None, dtype: str | None = None) -> Plan:
         """The plan with single decisions made."""
+        if self.gpu:
+            return pipeline.gpu_plan_step(self.fused, self.sizes, self.layouts, dtype or self.dtype, self.gpu, options)
         return pipeline.plan_step(self.fused, self.sizes, self.layouts, dtype or self.dtype,
                                   pipeline.machine_profile(), options)
 

@@ -24,7 +24,7 @@ ArgOption = Annotated[list[str] | None, typer.Option("--arg", "-a", metavar="NAM
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
-LANGUAGES = ("c",)
+LANGUAGES = ("c", "cuda")
 """Languages that kernels are printed in."""
 
 
@@ -98,14 +98,20 @@ def explain(
 def source(
     function: FunctionArgument,
     arg: ArgOption = None,
-    target: Annotated[str, typer.Option(callback=_language, help=f"The language of the kernel: {LANGUAGES[0]}.")] = "c",
+    target: Annotated[
+        str, typer.Option(callback=_language, help=f"The language of the kernel: {' or '.join(LANGUAGES)}.")
+    ] = "c",
+    arch: Annotated[str | None, typer.Option(help="With cuda: an architecture (sm_90a) or a device (h100).")] = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the kernels generated for a function."""
     found = find_target(function, arg or [])
     with found.blame():
-        text = found.fused.lower(*found.args, **found.kwargs).source(target)
+        try:
+            text = found.fused.lower(*found.args, **found.kwargs).source(target, arch=arch)
+        except ValueError as error:
+            raise CommandError(str(error)) from error
     if as_json:
         text = json.dumps({"function": function, "target": target, "source": text}, indent=2)
     if out is None:

@@ -23,6 +23,8 @@ from redfuser.testing.text import arrays_text
 
 TARGETS = ("interpret", "c")
 """The compiled forms: the tile program in NumPy, the kernel in C."""
+CUDA_HOST = "cuda-host"
+"""A further one: the kernel in CUDA, on the executor that checks every access."""
 
 GIVEN_FORM = "# fused: the form that was given to check_fusion"
 """The line of a snippet in the place of the derivation."""
@@ -51,7 +53,8 @@ class Way:
 
     def __str__(self) -> str:
         if self.level not in ("stream", "merge"):
-            return {"interpret": "tile interpreter", "c": "compiled kernel"}.get(self.level, self.level)
+            known = {"interpret": "tile interpreter", "c": "compiled kernel", CUDA_HOST: "CUDA on the host"}
+            return known.get(self.level, self.level)
         parts = "single elements" if not self.parts else f"{self.parts} parts"
         return f"stream of {parts}" if self.level == "stream" else f"random merge tree over {parts}"
 
@@ -185,8 +188,9 @@ def check_fusion(fn_or_cascade: Callable[..., Any] | Cascade | MathCascade, *arr
         if kind not in KINDS:
             raise SettingError(f"kinds={tuple(kinds)!r}: {kind!r} is not one of {', '.join(map(repr, KINDS))}")
     for t in targets:
-        if t not in TARGETS:
-            raise SettingError(f"targets={tuple(targets)!r}: {t!r} is not one of {', '.join(map(repr, TARGETS))}")
+        if t not in (*TARGETS, CUDA_HOST):
+            known = ", ".join(map(repr, (*TARGETS, CUDA_HOST)))
+            raise SettingError(f"targets={tuple(targets)!r}: {t!r} is not one of {known}")
     subject = _subject(fn_or_cascade, arrays_or_specs, targets, fused)
     tally: dict[str, _Tally] = {}
     for k, (arrays, kind) in enumerate(_inputs(subject, seed, trials, kinds)):
@@ -266,6 +270,16 @@ def _examine(subject: Subject, arrays: Arrays, kind: str, ways: Sequence[Way], s
     return None
 
 
+def examine_target(subject: Subject, arrays: Arrays, target: str, kind: str = "given") -> str | None:
+    """What a compiled form computes wrong on one input, in words; None when it keeps the contract."""
+    found = _examine(subject, arrays, kind, [Way(target)], strict=False)
+    if found is None:
+        return None
+    failure = found[1]
+    return failure.error or (f"{failure.name} is {_short(failure.got)}, by definition {_short(failure.want)} "
+                             f"(within {_short(failure.allowed)})")
+
+
 def _compare(name: str, got: Any, expected: Expected) -> _Failure | None:
     if got.shape != expected.allowed.shape:
         return _Failure(name, error=f"AssertionError: {name} has shape {got.shape}, not {expected.allowed.shape}")
@@ -295,7 +309,7 @@ def _run(subject: Subject, levels: Levels, arrays: Arrays, way: Way, dtype: Any 
     """Results by name, computed in one way."""
     if way.level == "definition":
         return dict(subject.direct(arrays))
-    if way.level in TARGETS:
+    if way.level in (*TARGETS, CUDA_HOST):
         with np.errstate(all="ignore"):
             return dict(subject.run(way.level, arrays))
     known: dict[str, Any] = dict(levels.tensors)
@@ -347,7 +361,7 @@ def _snippet(subject: Subject, arrays: Arrays, way: Way, failure: _Failure) -> s
                   f"want = run_cascade({name}, arrays, np.longdouble)",
                   _show(failure.name if failure.name in _names(subject) else "")]
     else:
-        targets = (way.level,) if way.level in TARGETS else ()
+        targets = (way.level,) if way.level in (*TARGETS, CUDA_HOST) else ()
         lines += ["from redfuser.testing import check_fusion",
                   f"print(check_fusion({name}, *arrays.values(), trials=0, targets={targets!r}))"]
     return "\n".join(lines)
@@ -372,6 +386,6 @@ def _explicit(subject: CascadeSubject, arrays: Arrays, way: Way) -> str:
 def _steps(tally: Mapping[str, _Tally]) -> tuple[str, ...]:
     names = {"definition": "the function itself", "stream": "fused stream in 1 to 17 parts and single elements",
              "merge": "random merge trees over 2 to 17 parts and single elements", "interpret": "tile interpreter",
-             "c": "compiled kernel"}
+             "c": "compiled kernel", CUDA_HOST: "CUDA on the host"}
     return tuple(f"{names[k]}: {t.runs} runs on {', '.join(t.kinds)}; largest error {t.worst:.3f} of what is allowed"
                  for k, t in tally.items() if t.runs)

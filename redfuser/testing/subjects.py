@@ -162,9 +162,14 @@ class CascadeSubject(Subject):
         c = self.fused.cascade
         axes = {t.name: t.axes for t in c.tensors} | {o.name: o.axes for o in c.outs}
         layouts = {name: own[-1] if own else None for name, own in axes.items()}
-        chosen = pipeline.plan_step(self.fused, sizes, layouts, self.dtype, pipeline.machine_profile())
+        if target == "cuda-host":
+            chosen = pipeline.gpu_plan_step(self.fused, sizes, layouts, self.dtype, pipeline.GPU)
+        else:
+            chosen = pipeline.plan_step(self.fused, sizes, layouts, self.dtype, pipeline.machine_profile())
         kernel = pipeline.tile_step(chosen)
-        compiled = pipeline.kernel_step(kernel) if target == "c" else None
+        compiled = None
+        if target != "interpret":
+            compiled = pipeline.kernel_step(kernel) if target == "c" else pipeline.cuda_kernel_step(kernel)
         self.kernels.append((target, kernel, compiled))
         return kernel, compiled
 

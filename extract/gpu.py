@@ -1,0 +1,74 @@
+"""GPUs as schedules see them: the numbers of `extract/devices/*.toml` that decisions read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from redfuser.extract.profile import table_names, table_of
+
+BLOCK_SHARED = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
+"""Compute capability -> bytes of shared memory that one block may have."""
+STATIC_SHARED = 48 << 10
+"""Bytes of shared memory that a block has without asking for more."""
+DEFAULT = "a100"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU. units: streaming multiprocessors; shared: bytes that one block may have; cache: bytes of level 2."""
+
+    name: str
+    arch: str
+    units: int
+    shared: int
+    cache: int
+
+    @property
+    def capability(self) -> int:
+        """80 for sm_80."""
+        return int(re.sub(r"\D", "", self.arch))
+
+    @staticmethod
+    def load(name: str) -> Gpu:
+        """The GPU of `extract/devices/<name>.toml`.
+
+        Raises
+        ------
+        ValueError
+            naming those that exist.
+        """
+        table = table_of(name)
+        if table is None or table.get("kind") != "gpu":
+            raise ValueError(f"no GPU {name!r}; known are {', '.join(gpus())}")
+        arch = str(table["arch"])
+        shared = min(int(table["shared"]), BLOCK_SHARED.get(int(arch[3:]), STATIC_SHARED))
+        return Gpu(name, arch, int(table["units"]), shared, int(table["cache"]))
+
+    @staticmethod
+    def of(name: str | None) -> Gpu:
+        """By the name of a device, or of an architecture: the first known device of it, else the numbers of a similar
+        one.
+
+        Raises
+        ------
+        ValueError
+            for a name that is neither.
+        """
+        if name is None or name in gpus():
+            return Gpu.load(name or DEFAULT)
+        match = re.fullmatch(r"sm_(\d+)[af]?", name)
+        if match is None:
+            raise ValueError(f"{name!r} is no GPU; known are {', '.join(gpus())} and architectures such as sm_90a")
+        capability = int(match.group(1))
+        known = [Gpu.load(n) for n in gpus()]
+        alike = [g for g in known if g.capability == capability]
+        if alike:
+            return replace(alike[0], arch=name)
+        nearest = min(known, key=lambda g: (abs(g.capability - capability), g.name))
+        return replace(nearest, arch=name, shared=BLOCK_SHARED.get(capability, STATIC_SHARED))
+
+
+def gpus() -> list[str]:
+    """Names of the GPUs."""
+    return [n for n in table_names() if (table_of(n) or {}).get("kind") == "gpu"]

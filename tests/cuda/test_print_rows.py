@@ -1,0 +1,44 @@
+"""Kernels that the CUDA printer emits, on the executor, against the definition: every schedule, awkward lengths."""
+
+from __future__ import annotations
+
+import pytest
+from fused_examples import layernorm, logsumexp, pivoted_variance, softmax, weighted_variance
+from order_examples import best, composed, peak
+from printed import cuda_kernel, worst_error
+
+from redfuser.extract import Options
+from redfuser.runtime.cuda.kernel import HostCudaKernel
+
+ROWS, SPLIT, COLUMNS = Options(), Options(block=64, chunk=256), Options(strategy="columns")
+CASES = {
+    "softmax": (softmax, ROWS, ""),
+    "layernorm": (layernorm, ROWS, ""),
+    "split": (pivoted_variance, SPLIT, ""),
+    "split with an output": (softmax, SPLIT, ""),
+    "columns": (logsumexp, COLUMNS, "p"),
+    "columns with weights": (weighted_variance, COLUMNS, "p"),
+    "largest": (peak, ROWS, ""),
+    "list": (best, ROWS, ""),
+    "in order": (composed, ROWS, ""),
+}
+LENGTHS = (64, 3, 17, 63, 65, 251, 1025, 4097)
+TOLERANCE = 3e-5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_printed_kernels_compute_the_definition(host, case):
+    example, options, contiguous = CASES[case]
+    fused = example()
+    kernel = HostCudaKernel(cuda_kernel(fused, options, contiguous))
+    for length in LENGTHS:
+        for seed in (0, 1, 5):
+            sizes = {a.name: a.size or (length if a.name == "n" else 5) for a in fused.cascade.axes}
+            assert worst_error(fused, kernel, sizes, seed, contiguous) < TOLERANCE, (length, seed)
+
+
+def test_one_row_more_than_all_teams_and_none(host):
+    fused = logsumexp()
+    kernel = HostCudaKernel(cuda_kernel(fused))
+    for rows in (0, 1, 4, 13):
+        assert worst_error(fused, kernel, {"p": rows, "n": 33}) < TOLERANCE
