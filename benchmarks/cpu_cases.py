@@ -148,8 +148,10 @@ def flex_peer(keep: Callable[[Any, Any], Any] | None) -> Peer:
         torch._dynamo.reset()
         run: Any = torch.compile(flex_attention, dynamic=False)
         q, k, v = map(torch.from_numpy, args)
-        mask = None if keep is None else create_block_mask(lambda b, h, i, n: keep(i, n), None, None, q.shape[-2],
-                                                           k.shape[-2], device="cpu")
+        mask = None
+        if keep is not None:
+            chosen = keep
+            mask = create_block_mask(lambda b, h, i, n: chosen(i, n), None, None, q.shape[-2], k.shape[-2], device="cpu")
         return lambda: run(q, k, v, block_mask=mask)
 
     return make
