@@ -150,8 +150,8 @@ def flex_peer(keep: Callable[[Any, Any], Any] | None) -> Peer:
         q, k, v = map(torch.from_numpy, args)
         mask = None
         if keep is not None:
-            chosen = keep
-            mask = create_block_mask(lambda b, h, i, n: chosen(i, n), None, None, q.shape[-2], k.shape[-2], device="cpu")
+            chosen, rows, keys = keep, q.shape[-2], k.shape[-2]
+            mask = create_block_mask(lambda b, h, i, n: chosen(i, n), None, None, rows, keys, device="cpu")
         return lambda: run(q, k, v, block_mask=mask)
 
     return make

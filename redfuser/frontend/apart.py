@@ -24,7 +24,8 @@ def apart(t: Trace) -> Trace:
     TraceError
         for operations that need a merged dimension as one (an arg max along it, an element of it).
     """
-    return _Expander(t).trace() if any(s.parts for s in t.sizes) else t
+    reshaped = any(n.op == "reshape" for n in t.nodes)  # to dimensions of size 1 alone, where no size has parts
+    return _Expander(t).trace() if reshaped or any(s.parts for s in t.sizes) else t
 
 
 class _Expander:

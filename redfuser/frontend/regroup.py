@@ -72,8 +72,8 @@ def regrouped(a: Value, entries: Sequence[Any]) -> Shape:
     if not all(lengths) or any(not isinstance(t.number, (int, np.integer)) for t in target):
         raise TraceError(located(f"reshape of {show_shape(a.shape)} merges or splits axes, which takes known lengths "
                                  "other than 0; pass the array with its axes apart"))
-    numbers = _completed([int(t.number) for t in target], math.prod(n for n in lengths if n is not None), a, entries)
-    groups = _groups(atoms, numbers, a, entries)
+    numbers = _completed([int(t.number) for t in target], math.prod(n for n in lengths if n is not None), a)
+    groups = _groups(atoms, numbers, a)
     for t, group in zip(target, groups, strict=True):
         if not t.free or (t.own is not None and t.own.atoms() != tuple(x.find() for x in group)):
             for d in (*t.mentioned, *group):
@@ -81,17 +81,17 @@ def regrouped(a: Value, entries: Sequence[Any]) -> Shape:
     return tuple(_dim(t, group) for t, group in zip(target, groups, strict=True))
 
 
-def _completed(numbers: list[int], total: int, a: Value, entries: Sequence[Any]) -> list[int]:
+def _completed(numbers: list[int], total: int, a: Value) -> list[int]:
     """The target lengths with -1 replaced."""
     known = math.prod(n for n in numbers if n != -1)
     found = [total // known if n == -1 and known > 0 else n for n in numbers]
     if numbers.count(-1) > 1 or math.prod(found) != total or any(n < 1 for n in found):
         raise ShapeError(located(f"{show_shape(a.shape)} with {total} elements cannot be reshaped to "
-                                 f"({', '.join(map(str, entries))})"))
+                                 f"({', '.join(map(str, numbers))})"))
     return found
 
 
-def _groups(atoms: list[Dim], numbers: Sequence[int], a: Value, entries: Sequence[Any]) -> list[list[Dim]]:
+def _groups(atoms: list[Dim], numbers: Sequence[int], a: Value) -> list[list[Dim]]:
     """For every target length the atoms whose product it is; atoms of the source are split where they must be."""
     todo, groups = list(atoms), []
     for number in numbers:
@@ -103,7 +103,7 @@ def _groups(atoms: list[Dim], numbers: Sequence[int], a: Value, entries: Sequenc
                 atom, rest = _split(atom, left)
                 todo.insert(0, rest)
             elif left % length:
-                raise TraceError(located(f"reshape of {show_shape(a.shape)} to ({', '.join(map(str, entries))}) cuts "
+                raise TraceError(located(f"reshape of {show_shape(a.shape)} to ({', '.join(map(str, numbers))}) cuts "
                                          "across axes; pass the array in the new shape"))
             group.append(atom)
             left //= atom.value or 1

@@ -227,3 +227,28 @@ def test_the_interpreter_of_tile_programs_agrees() -> None:
         want = fn(*(a.astype(np.float64) for a in args))
         found = rf.fuse(fn, target="interpret")(*args)
         np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_of_1_come_out_of_divisions():
+    """A group of one head, a group of one channel: the entry of the reshape is computed and happens to be 1."""
+
+    def heads(x, h):
+        n, d = x.shape
+        return x.reshape(n, h, d // h).sum(-1)
+
+    fused, x = rf.fuse(heads), np.random.default_rng(0).standard_normal((5, 4))
+    for h in (2, 1, 4, 2, 4):
+        np.testing.assert_allclose(fused(x, h), heads(x, h), rtol=1e-12)
+
+    def group_norm(x):
+        b, c, h, w = x.shape
+        y = x.reshape(b, 2, c // 2, h, w)
+        off = y - y.mean((2, 3, 4), keepdims=True)
+        return (off / np.sqrt((off * off).mean((2, 3, 4), keepdims=True) + 1e-5)).reshape(x.shape)
+
+    fused = rf.fuse(group_norm)
+    for c in (4, 2, 6):
+        x = np.random.default_rng(c).standard_normal((3, c, 5, 4))
+        np.testing.assert_allclose(fused(x), group_norm(x), rtol=1e-9, atol=1e-12)
+    with pytest.raises(rf.errors.ShapeError, match=r"\(5, 4\) with 20 elements cannot be reshaped to \(5, 3, 1\)"):
+        rf.fuse(heads)(np.ones((5, 4)), 3)
