@@ -54,6 +54,8 @@ Known = Number | Truth | None
 
 ANY = Number(-math.inf, math.inf)
 EITHER: Truth = frozenset((True, False))
+LARGEST, SMALLEST = float(np.finfo(np.float64).max), float(np.finfo(np.float64).smallest_subnormal)
+"""Bounds of exponentials that over- or underflow: finite and positive over the reals."""
 _INCREASING = frozenset({"expm1", "tanh", "atan", "floor", "ceil", "rint", "log", "log2", "log1p", "sqrt"})
 _EXPONENTIALS = frozenset({"exp", "exp2", "exp_below", "exp2_below"})
 
@@ -98,8 +100,7 @@ def _of(e: Expr, dtypes: Mapping[str, str], memo: dict[Expr, Known]) -> Known:
     if e.fn == "div" and found[1].exact and found[1].low == 0:
         return None  # of an infinity of either sign: zeros have lost theirs
     if all(n.exact for n in found):
-        with np.errstate(all="ignore"):
-            return _exactly(float(OPS[e.fn].numpy(*(n.low for n in found))))
+        return _computed(e.fn, [n.low for n in found])
     if e.fn == "mul" and e.args[0] == e.args[1]:
         return _square(found[0])
     return _BINARY[e.fn](*found) if e.fn in _BINARY else _unary(e.fn, found[0])
@@ -110,6 +111,15 @@ def _of(e: Expr, dtypes: Mapping[str, str], memo: dict[Expr, Known]) -> Known:
 
 def _exactly(value: float) -> Known:
     return None if math.isnan(value) else Number(value, value, value != 0)
+
+
+def _computed(fn: str, args: list[float]) -> Known:
+    """The operation on known numbers. What overflows or underflows is finite, and not 0, over the reals."""
+    try:
+        with np.errstate(all="ignore", over="raise", under="raise"):
+            return _exactly(float(OPS[fn].numpy(*map(np.float64, args))))
+    except FloatingPointError:
+        return Number(0.0, math.inf, True) if fn in _EXPONENTIALS else ANY
 
 
 def _truth(a: Known) -> Truth:
@@ -269,7 +279,8 @@ def _unary(fn: str, a: Number) -> Known:
     if fn in ("sin", "cos"):
         return _between(-1.0, 1.0)
     if fn in _EXPONENTIALS:
-        return _between(_applied(fn, a.low, 0.0), _applied(fn, a.high, math.inf), True)
+        low, high = _applied(fn, a.low, 0.0), _applied(fn, a.high, math.inf)
+        return _between(min(low, LARGEST), max(high, SMALLEST), True)
     if fn in _INCREASING:
         return _between(_applied(fn, a.low, -math.inf), _applied(fn, a.high, math.inf))
     return None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from redfuser.codegen.c.types import BOOL, F32, F64, INT
 from redfuser.codegen.names import RESERVED
 from redfuser.codegen.nodes import At, Buf, For, If, LetInt, LetScalar, Set, Stmt, Sweep
-from redfuser.codegen.passes.bodies import lane_expressions
+from redfuser.codegen.passes.bodies import Body, lane_expressions, nested
 from redfuser.errors import CheckError
 from redfuser.ir import Expr, walk
 
@@ -24,14 +22,7 @@ def scalar_kind(dtype: str) -> str:
     return INT if dtype == "int64" else dtype
 
 
-def flat(body: Iterable[Stmt]) -> Iterator[Stmt]:
-    for s in body:
-        yield s
-        if isinstance(s, (For, If)):
-            yield from flat(s.body)
-
-
-def expressions(s: Stmt) -> list[Expr]:
+def _expressions(s: Stmt) -> list[Expr]:
     """The expressions a statement reads or stores to (not those of the statements inside it)."""
     if isinstance(s, Set):
         return [s.cell, s.expr]
@@ -45,12 +36,12 @@ def expressions(s: Stmt) -> list[Expr]:
     return []
 
 
-def registers(body: Iterable[Stmt]) -> set[Buf]:
+def registers(body: Body) -> set[Buf]:
     """The scalars that a task body uses."""
     return {
         x.buf
-        for s in flat(body)
-        for e in expressions(s)
+        for s in nested(body)
+        for e in _expressions(s)
         for x in walk(e)
         if isinstance(x, At) and x.buf.home == "reg"
     }
@@ -59,7 +50,7 @@ def registers(body: Iterable[Stmt]) -> set[Buf]:
 def variable_types(compute: str, loop: For) -> dict[str, str]:
     """Variable name -> expression type, for all variables of a phase."""
     kinds = dict.fromkeys((loop.var, *RESERVED), INT)
-    for s in flat(loop.body):
+    for s in nested(loop.body):
         if isinstance(s, For):
             kinds[s.var] = INT
         elif isinstance(s, LetInt):

@@ -25,6 +25,7 @@ TARGETS = ("interpret", "c")
 """The compiled forms: the tile program in NumPy, the kernel in C."""
 CUDA_HOST = "cuda-host"
 """A further one: the kernel in CUDA, on the executor that checks every access."""
+ALL_TARGETS = (*TARGETS, CUDA_HOST)
 
 GIVEN_FORM = "# fused: the form that was given to check_fusion"
 """The line of a snippet in the place of the derivation."""
@@ -188,9 +189,8 @@ def check_fusion(fn_or_cascade: Callable[..., Any] | Cascade | MathCascade, *arr
         if kind not in KINDS:
             raise SettingError(f"kinds={tuple(kinds)!r}: {kind!r} is not one of {', '.join(map(repr, KINDS))}")
     for t in targets:
-        if t not in (*TARGETS, CUDA_HOST):
-            known = ", ".join(map(repr, (*TARGETS, CUDA_HOST)))
-            raise SettingError(f"targets={tuple(targets)!r}: {t!r} is not one of {known}")
+        if t not in ALL_TARGETS:
+            raise SettingError(f"targets={tuple(targets)!r}: {t!r} is not one of {', '.join(map(repr, ALL_TARGETS))}")
     subject = _subject(fn_or_cascade, arrays_or_specs, targets, fused)
     tally: dict[str, _Tally] = {}
     for k, (arrays, kind) in enumerate(_inputs(subject, seed, trials, kinds)):
@@ -309,7 +309,7 @@ def _run(subject: Subject, levels: Levels, arrays: Arrays, way: Way, dtype: Any 
     """Results by name, computed in one way."""
     if way.level == "definition":
         return dict(subject.direct(arrays))
-    if way.level in (*TARGETS, CUDA_HOST):
+    if way.level in ALL_TARGETS:
         with np.errstate(all="ignore"):
             return dict(subject.run(way.level, arrays))
     known: dict[str, Any] = dict(levels.tensors)
@@ -361,7 +361,7 @@ def _snippet(subject: Subject, arrays: Arrays, way: Way, failure: _Failure) -> s
                   f"want = run_cascade({name}, arrays, np.longdouble)",
                   _show(failure.name if failure.name in _names(subject) else "")]
     else:
-        targets = (way.level,) if way.level in (*TARGETS, CUDA_HOST) else ()
+        targets = (way.level,) if way.level in ALL_TARGETS else ()
         lines += ["from redfuser.testing import check_fusion",
                   f"print(check_fusion({name}, *arrays.values(), trials=0, targets={targets!r}))"]
     return "\n".join(lines)

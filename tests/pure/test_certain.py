@@ -36,6 +36,8 @@ UNCERTAIN: list[tuple[Expr, float]] = [
     (select(op("gt", op("min", HIGH, 3.0), X), 0.0, Y), 0.0), (op("max", Const(-1e4) + X, 0.0), 0.0),
     (1.0 / (1.0 + op("exp", -(Const(-1e4) + X))), 0.0), (select(op("gt", Const(-100.0), X), 1.0, 0.0), 0.0),
     (op("exp", OUT + HIGH), 0.0), (X - X * 1.0, 0.0), (select(KEEP, OUT, X), -INF), (op("exp", OUT * Idx("n")), 0.0),
+    (op("exp", Const(-1000.0)), 0.0), (op("exp", Const(-1000.0)) * op("exp", X), 0.0),
+    (1.0 / op("exp", op("max", X, 1000.0)), 0.0), (op("exp", op("min", X, -1000.0)) * Y, 0.0),
     (op("exp", OUT * op("tanh", X)), 0.0), (op("ge", Idx("n"), Const(1.0)), 1),
 ]
 

@@ -18,10 +18,9 @@ from pathlib import Path
 from redfuser.errors import CompileError
 from redfuser.runtime.build import load_library
 from redfuser.runtime.cuda.cxx import CxxCompiler, build_cxx, find_cxx, package_text, with_includes
-from redfuser.runtime.cuda.errors import CudaCompileError, LaunchError
+from redfuser.runtime.cuda.errors import CudaCompileError
 from redfuser.runtime.cuda.executor import executor
-from redfuser.runtime.cuda.host_kernel import HostKernel, Program, bind, memory_of
-from redfuser.runtime.cuda.host_memory import HostMemory
+from redfuser.runtime.cuda.host_kernel import HostKernels, Program, bind, memory_of
 from redfuser.runtime.cuda.nvrtc import SOURCE_NAME
 from redfuser.runtime.cuda.ptx_cpp import KernelInfo, Slot
 
@@ -42,7 +41,7 @@ _LINE_SITE = 1 << 31
 _CODE_SITE = 1 << 30
 
 
-class HeaderModule:
+class HeaderModule(HostKernels):
     """A CUDA text, compiled by the host's C++ compiler alone. Kernels are launched as those of `HostModule`.
 
     source    the text
@@ -77,22 +76,6 @@ class HeaderModule:
             library, runner, source, lambda _: lines.of, (None, 0), memory_of(library, "rf_section")
         )
         self.kernels = {name: KernelInfo(name, _params(library, name), 0) for name in names}
-
-    def kernel(self, name: str) -> HostKernel:
-        """The kernel of this name.
-
-        Raises
-        ------
-        LaunchError
-            with the names that exist.
-        """
-        if name not in self.kernels:
-            raise LaunchError(f"no kernel {name!r}; the text has {', '.join(self.kernels) or 'none'}")
-        return HostKernel(self._program, self.kernels[name])
-
-    def memory(self) -> HostMemory:
-        """Memory that outlives a launch, for kernels that hand on what they computed."""
-        return HostMemory(self._program.executor)
 
 
 def kernel_names(source: str) -> Iterator[tuple[str, str]]:

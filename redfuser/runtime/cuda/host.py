@@ -16,10 +16,17 @@ from pathlib import Path
 from redfuser.runtime.build import load_library
 from redfuser.runtime.cache import fetch
 from redfuser.runtime.cuda.cxx import CxxCompiler, compile_shared, cxx_key, find_cxx, with_includes
-from redfuser.runtime.cuda.errors import LaunchError
 from redfuser.runtime.cuda.executor import Lines, executor
-from redfuser.runtime.cuda.host_kernel import HostFunction, HostKernel, Program, Statistics, bind, memory_of
-from redfuser.runtime.cuda.host_memory import HostMemory, In, Out, Scratch
+from redfuser.runtime.cuda.host_kernel import (
+    HostFunction,
+    HostKernel,
+    HostKernels,
+    Program,
+    Statistics,
+    bind,
+    memory_of,
+)
+from redfuser.runtime.cuda.host_memory import In, Out, Scratch
 from redfuser.runtime.cuda.nvrtc import SOURCE_NAME, compile_cuda, find_nvrtc
 from redfuser.runtime.cuda.ptx_cpp import KernelInfo, translate
 from redfuser.runtime.cuda.ptx_parse import parse_ptx
@@ -31,7 +38,7 @@ OPTIMISE = "-Og"
 time goes to the executor; -O0 compiles in two thirds of the time and runs arithmetic at two thirds of the speed."""
 
 
-class HostModule:
+class HostModule(HostKernels):
     """A CUDA text, built for the host.
 
     source    the text
@@ -78,25 +85,9 @@ class HostModule:
         described = json.loads(ctypes.string_at(ctypes.addressof(text)))
         self.kernels = {k["name"]: KernelInfo.from_dict(k) for k in described}
 
-    def kernel(self, name: str) -> HostKernel:
-        """The kernel of this name.
-
-        Raises
-        ------
-        LaunchError
-            with the names that exist.
-        """
-        if name not in self.kernels:
-            raise LaunchError(f"no kernel {name!r}; the text has {', '.join(self.kernels) or 'none'}")
-        return HostKernel(self._program, self.kernels[name])
-
     def reset(self) -> None:
         """Give the __device__ variables of the text their initial values again."""
         self._program.library.rf_reset()
-
-    def memory(self) -> HostMemory:
-        """Memory that outlives a launch, for kernels that hand on what they computed."""
-        return HostMemory(self._program.executor)
 
 
 def _lines(info: KernelInfo) -> Lines:

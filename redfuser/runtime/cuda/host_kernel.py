@@ -12,7 +12,7 @@ import numpy as np
 
 from redfuser.runtime.cuda.errors import LaunchError
 from redfuser.runtime.cuda.executor import JUMPS, SHARED_LIMIT, Dim, Executor, Launch, Lines, dim3, pointer
-from redfuser.runtime.cuda.host_memory import Array, In, Out, Placed, Scratch
+from redfuser.runtime.cuda.host_memory import Array, HostMemory, In, Out, Placed, Scratch
 from redfuser.runtime.cuda.ptx_cpp import KernelInfo
 
 Argument = In | Out | Scratch | Array | np.generic | bytes
@@ -172,6 +172,29 @@ class HostKernel:
                 f"{self.info.name} has {self.info.shared} bytes of static shared memory and asks for {shared_bytes} "
                 f"more; a block may have {SHARED_LIMIT}"
             )
+
+
+class HostKernels:
+    """What both front ends make of a text: its kernels, on the executor. kernels: name -> its description."""
+
+    kernels: dict[str, KernelInfo]
+    _program: Program
+
+    def kernel(self, name: str) -> HostKernel:
+        """The kernel of this name.
+
+        Raises
+        ------
+        LaunchError
+            with the names that exist.
+        """
+        if name not in self.kernels:
+            raise LaunchError(f"no kernel {name!r}; the text has {', '.join(self.kernels) or 'none'}")
+        return HostKernel(self._program, self.kernels[name])
+
+    def memory(self) -> HostMemory:
+        """Memory that outlives a launch, for kernels that hand on what they computed."""
+        return HostMemory(self._program.executor)
 
 
 @dataclass(frozen=True)

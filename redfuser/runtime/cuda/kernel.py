@@ -23,7 +23,7 @@ from redfuser.extract.gpu import Gpu
 from redfuser.ir import Const, Expr, Op, Size
 from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
-from redfuser.runtime.arrays import Array, Port, extent, length
+from redfuser.runtime.arrays import Array, Port, data_pointer, extent, length
 from redfuser.runtime.cuda.cxx import find_cxx
 from redfuser.runtime.cuda.errors import CudaFault
 from redfuser.runtime.cuda.executor import CONSTANT, SCRATCH, Executor, executor
@@ -122,7 +122,7 @@ class HostCudaKernel:
             addresses = {p.name: place.copy(a, p.name, True) for p, a in zip(self._inputs, given, strict=True)}
             views = {}
             for p, out in zip(self._outputs, outs, strict=True):
-                made: Array = np.empty(p.check(out, sizes).shape, p.dtype)
+                made = p.copied(p.check(out, sizes))
                 addresses[p.name] = place.copy(made, p.name, False)
                 views[p.name] = made
             strides = {p.name: _strides(a) for p, a in zip(self._inputs, given, strict=True)}
@@ -169,8 +169,8 @@ class HostCudaKernel:
 
 
 def _direct(port: Port, a: Array) -> Array:
-    """The array, or a contiguous copy of one that the device could not read in place."""
-    result = a if port.direct(a) else np.array(a, port.dtype, order="C")
+    """The array, or a copy of one that the device could not read in place."""
+    result = a if port.direct(a) else port.copied(a)
     port.check_unit(result)
     return result
 
@@ -203,8 +203,7 @@ class _Placing:
     def copy(self, a: Array, name: str, constant: bool) -> int:
         """Address of the first element of an array laid out as the given one; with its contents if it is constant."""
         begin, end = extent(a) if a.size else (0, 0)
-        pointer = int(a.__array_interface__["data"][0])
-        shift = (pointer + begin) % 16 // a.itemsize * a.itemsize if constant else 0
+        shift = (data_pointer(a) + begin) % 16 // a.itemsize * a.itemsize if constant else 0
         address = self.room(end - begin, name, shift, CONSTANT if constant else SCRATCH)
         if constant:
             raw = memoryview((ctypes.c_uint8 * (end - begin)).from_address(address)).cast("B")
@@ -230,5 +229,7 @@ _SEED: ContextVar[int | None] = ContextVar("seed of the schedule of threads", de
 def scheduled(seed: int) -> Iterator[None]:
     """Inside, kernels run under the schedule of threads with this seed: 0 in order, 1 in reverse, others at random."""
     token = _SEED.set(seed)
-    yield
-    _SEED.reset(token)
+    try:
+        yield
+    finally:
+        _SEED.reset(token)
