@@ -83,8 +83,13 @@ def titled(case: str, sizes: Mapping[str, int], options: Options) -> str:
 def kernel(case: str, sizes: Mapping[str, int], options: Options, group: str) -> Entry:
     """A case, planned and compiled for these lengths."""
     plan = planned(case, sizes, options, pipeline.machine_profile())
+    return timed(group, titled(case, sizes, options), fusion(case), plan, sizes)
+
+
+def timed(group: str, title: str, fused: FusedCascade, plan: Plan, sizes: Mapping[str, int]) -> Entry:
+    """A plan, compiled, on arrays of these lengths."""
     compiled = pipeline.kernel_step(pipeline.tile_step(plan))
-    rng, c = np.random.default_rng(0), fusion(case).cascade
+    rng, c = np.random.default_rng(0), fused.cascade
 
     def array(axes: tuple[str, ...], dtype: str) -> Any:
         return rng.standard_normal([sizes[base_axis(a)] for a in axes]).astype(numpy_dtype(dtype))
@@ -100,8 +105,8 @@ def kernel(case: str, sizes: Mapping[str, int], options: Options, group: str) ->
 
     predicted = predict_plan(plan, sizes).seconds
     host = pipeline.host()
-    roofline = predict(work_on(host, fusion(case), sizes), host).seconds
-    return Entry(group, titled(case, sizes, options), predicted, roofline, compiled.workspace(sizes), run, [])
+    roofline = predict(work_on(host, fused, sizes), host).seconds
+    return Entry(group, title, predicted, roofline, compiled.workspace(sizes), run, [])
 
 
 def plans() -> Iterator[tuple[str, str, dict[str, int], Options]]:

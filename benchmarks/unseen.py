@@ -20,16 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from model import Entry, measure
+from model import Entry, measure, timed
 
-from redfuser import pipeline
 from redfuser.api import fuse, spec
 from redfuser.extract import Plan
-from redfuser.extract.plan_time import predict_plan
-from redfuser.extract.roofline import predict, work_on
-from redfuser.ir.dtypes import numpy_dtype
-from redfuser.ir.term import base_axis
-from redfuser.runtime.arrays import data_pointer
 from redfuser.testing.schedule_cases import CASES
 
 AIM = 0.6
@@ -87,24 +81,9 @@ def entry(title: str, fn: Callable[..., Any], shapes: Shapes) -> Entry | None:
     lowered = fuse(fn).lower(**{n: spec(s, "float32") for n, s in shapes.items()})
     if len(lowered.fusion) != 1 or len(lowered.fusion[0].passes) != 1:
         return None
-    plan, fused = lowered.plan[0], lowered.fusion[0]
+    plan = lowered.plan[0]
     assert isinstance(plan, Plan)
-    compiled = pipeline.kernel_step(lowered.tiles[0])
-    sizes = lowered.sizes
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal([sizes[base_axis(a)] for a in t.axes]).astype(numpy_dtype(t.dtype))
-              for t in fused.cascade.tensors]
-    outs = [np.empty([sizes[base_axis(a)] for a in o.axes], numpy_dtype(o.dtype)) for o in fused.cascade.outs]
-    call = compiled.repeatable(arrays, outs, sizes)
-    assert call is not None
-    addresses = [data_pointer(a) for a in (*arrays, *outs)]
-
-    def run(keep: Any = (arrays, outs)) -> None:  # the arrays live as long as the call
-        call(addresses)
-
-    host = pipeline.host()
-    roofline = predict(work_on(host, fused, sizes), host).seconds
-    return Entry(plan.strategy, title, predict_plan(plan, sizes).seconds, roofline, compiled.workspace(sizes), run, [])
+    return timed(plan.strategy, title, lowered.fusion[0], plan, lowered.sizes)
 
 
 def listed() -> Iterator[Entry]:
