@@ -236,3 +236,19 @@ def product_packed(mr: int, nr: int, compute: str = "float32", transposed: bool 
 def fresh_cache(path: os.PathLike[str]) -> dict[str, str]:
     """Environment for a subprocess whose kernels go to `path`."""
     return {**os.environ, "REDFUSER_CACHE_DIR": os.fspath(path)}
+
+
+def all_reductions(compute: str, unroll: int):
+    """y_k[r] for every monoid, in one sweep."""
+    x = row_cell("x", compute)
+    reds = [Red(m, m, x) for m in ("sum", "prod", "max", "min")] + [
+        Red("any", "any", op("gt", x, 2.0)),
+        Red("all", "all", op("lt", x, 1.5)),
+    ]
+    outs = [
+        Buf(f"y_{q.name}", (R,), "global", "bool" if q.name in ("any", "all") else compute, 0) for q in reds
+    ]
+    sets = [Set(At(b, (r,)), Var(q.name)) for b, q in zip(outs, reds, strict=True)]
+    return task_kernel(
+        "reductions", compute, [x.buf], outs, [Sweep("n", Const(0), N, tuple(reds), (), unroll), *sets]
+    )
