@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from redfuser.api.lowered import Lowered
 from redfuser.api.products import LibraryPlan
 from redfuser.api.program import Program
 from redfuser.api.report_text import merge_text, report_lines, sections, update_text
+from redfuser.api.staged import Staged
 from redfuser.derivation import Derivation, Verdict
 from redfuser.derivation.certificate import SEED
 from redfuser.derivation.derive import dependent_stages
@@ -361,11 +362,11 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
     machine = pipeline.host() if device is None else Device.load(device)
     cascades: list[CascadeReport] = []
     elementwise: list[ElementwiseReport] = []
-    for stage in lowered.stages:
+    earlier = [frozenset[str]()] if isinstance(program, Program) else program.computed_reads()
+    for stage, computed in zip(lowered.stages, earlier, strict=True):
         asked = Asked(program.options, machine, stage.sizes)
         reductions = [(p, p.derivation) for p in stage.program.pieces if p.derivation is not None]
-        stored = frozenset(o.name for p, _ in reductions for o in p.outputs)
-        stored |= stage.trace.arguments.keys() - lowered.trace.arguments.keys()  # of earlier stages
+        stored = computed.union(o.name for p, _ in reductions for o in p.outputs)
         cascades += [report_cascade(d, p.fused, p.dtype, asked, stored) for p, d in reductions]
         elementwise += [
             ElementwiseReport(p.cascade.name, {o.name: str(o.expr) for o in p.outputs},
@@ -385,12 +386,18 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
         )
         for stage in lowered.stages for b in stage.built
     ]
-    called = () if isinstance(program, Program) else program.calls
-    notes = (*(f"run by NumPy between the kernels, not fused: {c}" for c in called),
+    notes = (*(() if isinstance(program, Program) else _call_notes(program)),
              *(n for plan in lowered.plan if isinstance(plan, LibraryPlan) for n in plan.notes),
              *(f"assembled in plain NumPy after the kernels, not fused: {j}" for j in program.joins))
     return Report(name, tuple(cascades), traffic(lowered), tuple(kernels), notes, with_frontier=frontier,
                   elementwise=tuple(elementwise))
+
+
+def _call_notes(program: Staged) -> Iterator[str]:
+    """What NumPy does between the kernels."""
+    for c in program.calls:
+        yield f"a view of an argument, taken by NumPy: {c}" if program.is_view(c) else (
+            f"run by NumPy between the kernels, not fused: {c}")
 
 
 _HIDDEN = ("derivation", "asked", "prediction", "refusals")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from redfuser.api.program import Array, Piece, Program, checked_outs, drop_units
 from redfuser.errors import ShapeError, TraceError
 from redfuser.frontend import Trace
 from redfuser.frontend.guards import SizeGuard
-from redfuser.frontend.stages import HostStep, Stage, StaleTrace, stages
+from redfuser.frontend.stages import HostStep, Stage, StaleTrace, argument_views, stages
 from redfuser.frontend.structure import joins_of
 from redfuser.pipeline import Options
 
@@ -34,8 +34,9 @@ class Staged:
         self.options = options
         self.stats = stats
         found = stages(traced)
-        if options.require == "one-pass":
-            calls = " and ".join(str(c) for s in found for c in s.calls)
+        self.views = argument_views(traced)
+        if options.require == "one-pass" and any(not self.is_view(c) for s in found for c in s.calls):
+            calls = " and ".join(str(c) for s in found for c in s.calls if not self.is_view(c))
             raise TraceError(f"{traced.name}: NumPy runs {calls} between kernels, so that there is no single pass; "
                              "leave out require='one-pass', or split the function there")
         self.parts = tuple(Part(s, None if s.trace is None else Program(s.trace, options, stats)) for s in found)
@@ -47,6 +48,16 @@ class Staged:
     def pieces(self) -> tuple[Piece, ...]:
         """The cascades of all stages."""
         return tuple(p for part in self.parts if part.program is not None for p in part.program.pieces)
+
+    def is_view(self, call: HostStep) -> bool:
+        """Whether a call gives views of arguments."""
+        return self.views.issuperset(call.results)
+
+    def computed_reads(self) -> Iterator[frozenset[str]]:
+        """For each stage with kernels, the inputs that something computes before: no arguments, nor views of them."""
+        for part in self.parts:
+            if part.program is not None:
+                yield frozenset(name for name, i in part.stage.reads.items() if i not in self.views)
 
     @property
     def calls(self) -> tuple[HostStep, ...]:

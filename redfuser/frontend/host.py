@@ -74,6 +74,7 @@ class Call:
 
     arguments, keywords  as the user gave them, with `Operand`s for recorded arrays
     text                 how to show it; "" for a call with its arguments
+    view                 whether what it gives is a view of its only operand: nothing is computed
     """
 
     name: str
@@ -81,6 +82,7 @@ class Call:
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     text: str = ""
+    view: bool = False
 
     @property
     def label(self) -> str:
@@ -159,7 +161,8 @@ def run_by_numpy(name: str, function: Callable[..., Any], args: Sequence[Any], k
             return slice(*map(template, (x.start, x.stop, x.step)))
         return x
 
-    call = Call(name, function, tuple(map(template, args)), {k: template(v) for k, v in kwargs.items()}, text)
+    call = Call(name, function, tuple(map(template, args)), {k: template(v) for k, v in kwargs.items()}, text,
+                shape is not None)
     if not operands:
         return call(())
     if shape is not None:

@@ -113,6 +113,15 @@ def stages(trace: Trace) -> tuple[Stage, ...]:
     return tuple(found)
 
 
+def argument_views(trace: Trace) -> frozenset[int]:
+    """Positions of what NumPy takes of arguments as views, slices for example: it is there before any kernel."""
+    found: set[int] = set()
+    for i, n in enumerate(trace.nodes):
+        if n.op == "host" and n.param.call.view and all(trace.nodes[j].op == "input" or j in found for j in n.inputs):
+            found.add(i)
+    return frozenset(found)
+
+
 def _levels(trace: Trace) -> list[int]:
     """Stage of every node; a result of NumPy's is there at the end of the stage before."""
     makers = _makers(trace)

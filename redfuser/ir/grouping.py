@@ -202,12 +202,14 @@ class Plan:
     def _linked(self, let: Let, group: Group, needed: Iterable[Ref]) -> bool:
         if any(r.name in group.names() for r in needed):
             return True
-        if not all(set(let.axes) <= set(s.axes) or set(s.axes) <= set(let.axes) for s in group.stages):
-            return False
         mine = self.producer_references(let.expr)
         theirs = {r for s in group.stages for r in self.producer_references(s.expr)}
+        if mine & theirs:
+            return True  # computed once for both, whatever further axes each of them has
         if mine or theirs:
-            return bool(mine & theirs)
+            return False
+        if not all(set(let.axes) <= set(s.axes) or set(s.axes) <= set(let.axes) for s in group.stages):
+            return False
         return any(s.axes == let.axes or _streamed_loads(s) & _streamed_loads(let) for s in group.stages)
 
     def _reaches(self, start: Group, goal: Group) -> bool:
