@@ -328,7 +328,8 @@ def traffic(lowered: Lowered) -> dict[str, int]:
         return math.prod(labels[e] if isinstance(e, str) else e for e in n.shape) * numpy_dtype(n.dtype).itemsize
 
     free = ("input", "const", "size", "view", "broadcast")
-    called = {i: node_bytes(i) + sum(map(node_bytes, n.inputs)) for i, n in enumerate(nodes) if n.op not in free}
+    called = {i: node_bytes(i) + sum(map(node_bytes, n.inputs)) for i, n in enumerate(nodes)
+              if n.op not in free and not (n.op == "host" and n.param.call.view)}
     after = sum(n for i, n in called.items() if nodes[i].op == "host")
     return {"before": sum(called.values()), "after": after + sum(map(_kernel_bytes, lowered.stages))}
 

@@ -1,4 +1,4 @@
-"""The workload family (`benchmarks/families`): plain NumPy functions against PyTorch's operators, or double precision."""
+"""The workload family (`benchmarks/families`): plain NumPy against PyTorch's operators, or double precision."""
 
 from __future__ import annotations
 
