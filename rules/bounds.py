@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from redfuser.ir import Expr, Size, Var, op, walk, wrap
+from redfuser.ir import Expr, Size, Var, op, select, walk, wrap
 from redfuser.rules.language import (
     STREAM,
     Condition,
@@ -32,7 +32,7 @@ from redfuser.rules.language import (
     rule,
 )
 
-a, b, f, k, q = map(Var, "abfkq")
+a, b, c, f, k, q = map(Var, "abcfkq")
 ONE, MINUS_ONE = wrap(1), wrap(-1)
 larger, smaller = op("max", a, b), op("min", a, b)
 One = tuple[str, Condition, *tuple[Condition, ...]]
@@ -94,6 +94,16 @@ _EXTREMES: tuple[One, ...] = (
     ("a, b >= 0 gives min(a, b) >= 0", nonnegative(smaller), nonnegative(a), nonnegative(b)),
     ("max a - min a >= 0", nonnegative(Max(a) - Min(a))),
 )
+_CHOICES: tuple[One, ...] = (
+    *((f"a where {words}, else b, is {kind} for b {sign} 0", holds(e), holds(b)) for words, e, *signs in (
+        ("a > 0", select(op("gt", a, 0), a, b), ("positive", ">", positive), ("nonzero", "!=", nonzero)),
+        ("0 < a", select(op("lt", 0, a), a, b), ("positive", ">", positive), ("nonzero", "!=", nonzero)),
+        ("a != 0", select(op("ne", a, 0), a, b), ("nonzero", "!=", nonzero)),
+        ("a is not 0", select(op("eq", a, 0), b, a), ("nonzero", "!=", nonzero)),
+    ) for kind, sign, holds in signs),
+    *((f"a, b {sign} 0 gives (a or b) {sign} 0", holds(select(c, a, b)), holds(a), holds(b))
+      for sign, holds in ((">", positive), (">=", nonnegative), ("<=", nonpositive), ("!=", nonzero))),
+)
 _BOUNDS: tuple[One, ...] = (
     ("|a| <= f gives a <= f", at_most(a, f), at_most(abs(a), f)),
     ("|a| <= f gives -f <= a", at_most(-f, a), at_most(abs(a), f)),
@@ -114,7 +124,7 @@ def _facts(title: str, rows: tuple[One, ...]) -> Iterator[Fact]:
 FACTS = tuple(x for title, rows in (
     ("sign-of-number", _NUMBERS), ("sign", _SIGNS), ("sign-of-sum", _SUMS), ("sign-of-product", _PRODUCTS),
     ("sign-of-function", _FUNCTIONS), ("sign-of-reduction", _STREAMS), ("sign-of-extreme", _EXTREMES),
-    ("bound", _BOUNDS)) for x in _facts(title, rows))
+    ("sign-of-choice", _CHOICES), ("bound", _BOUNDS)) for x in _facts(title, rows))
 
 
 @rule("exact", phase="simplify", where=[at_most("b", "a")])

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from redfuser.errors import ArgumentError
-from redfuser.ir import Expr, Part, Var
+from redfuser.ir import Cast, Expr, Part, Var, walk
+from redfuser.ir.dtypes import finfo, is_float
 from redfuser.ir.monoids import INDEX, NOWHERE, VALUE
 from redfuser.rules.arithmetic import context, precision
 from redfuser.rules.language import ANY, Condition, Fact, Law, Rule
@@ -213,7 +214,15 @@ def law_holds(law: Law, evaluate: RealEvaluator) -> bool:
         return left is right
     if law.truth == "exact":
         return bool(difference(left, right) < EXACT)
+    if _out_of_range(law.left, evaluate) or _out_of_range(law.right, evaluate):
+        return True  # what the type cannot hold has no rounding
     return _close(left, right, law.tolerance, evaluate)
+
+
+def _out_of_range(e: Expr, evaluate: RealEvaluator) -> bool:
+    """Whether a number is converted to a floating type that does not reach so far."""
+    casts = [x for x in walk(e) if isinstance(x, Cast) and is_float(x.dtype)]
+    return any(abs(v) > float(finfo(x.dtype).max) for x in casts for v in evaluate.elements(evaluate(x.body)))
 
 
 def _close(left: Value, right: Value, tolerance: float, evaluate: RealEvaluator) -> bool:

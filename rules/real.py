@@ -171,7 +171,8 @@ class RealEvaluator:
     def _round(self, dtype: str, a: Any) -> Any:
         target = numpy_dtype(dtype)
         if target.kind not in "iu":
-            return self.mp.mpf(float(target.type(float(a)))) if self.rounding else a
+            with np.errstate(over="ignore"):
+                return self.mp.mpf(float(target.type(float(a)))) if self.rounding else a
         if not self.mp.isfinite(a):
             return self.no_integer()
         whole = a if not self.rounding else self.mp.floor(a) if a >= 0 else self.mp.ceil(a)

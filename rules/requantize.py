@@ -11,6 +11,9 @@ import numpy as np
 from redfuser.ir import Cast, Expr
 from redfuser.rules.language import Rule, changes, nonzero, rule
 
+ROUNDOFF = {"float16": 2**-11, "float32": 2**-24, "bfloat16": 2**-8, "float8_e4m3fn": 2**-4, "float8_e5m2": 2**-3}
+"""Type that values are rounded to -> its unit roundoff."""
+
 
 @rule("approximate", tolerance=1.0, varying="a", phase="telescope", where=[changes("old", "new"), nonzero("old")])
 def round_rescaled(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
@@ -39,5 +42,16 @@ def _cast_rescaled(dtype: str, tolerance: float) -> Rule:
                 group="requantize", where=[changes("old", "new"), nonzero("old")])(law)
 
 
-RULES = (round_rescaled, round_rescaled_quotient, round_shifted, _cast_rescaled("float16", 2**-9),
-         _cast_rescaled("float32", 2**-22))
+def _cast_rescaled_quotient(dtype: str, tolerance: float) -> Rule:
+    def law(a: Expr, old: Expr, new: Expr) -> tuple[Expr, Expr]:
+        return Cast(dtype, a / new), Cast(dtype, a / old) * (old / new)
+
+    law.__doc__ = f"{dtype}(a / new) is about {dtype}(a / old) old / new"
+    return rule("approximate", tolerance=tolerance, varying="a", phase="telescope",
+                name=f"cast-{dtype}-rescaled-quotient", group="requantize",
+                where=[changes("old", "new"), nonzero("old")])(law)
+
+
+RULES = (round_rescaled, round_rescaled_quotient, round_shifted,
+         *(law(dtype, 4 * roundoff) for dtype, roundoff in ROUNDOFF.items()
+           for law in (_cast_rescaled, _cast_rescaled_quotient)))
