@@ -207,6 +207,8 @@ def _routing() -> Iterator[Workload]:
     yield Workload("softmax and top-k", "routing", r.softmax_topk, _arrays("td", "de"), half=False, choices=(1,))
     yield Workload("renormalised", "routing", r.renormalised, _arrays("td", "de"), half=False, choices=(1,))
     yield Workload("sigmoid with bias", "routing", r.sigmoid_bias, _arrays("td", "de", "e"), half=False, choices=(1,))
+    yield Workload("group-limited", "routing", r.group_limited, lambda rng, s: [
+        rng.standard_normal((s["t"], 64)), rng.standard_normal(64)], half=False, choices=(1,))
     yield Workload("counts and z-loss", "routing", r.with_losses, _arrays("td", "de"), half=False, choices=(1, 2))
 
 

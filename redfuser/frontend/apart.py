@@ -9,11 +9,16 @@ from __future__ import annotations
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from redfuser.errors import TraceError
-from redfuser.frontend.graph import Shape, Trace, TraceNode, View
+from redfuser.frontend.graph import Shape, Trace, TraceNode, TraceSize, View
 from redfuser.frontend.guards import SizeGuard
+from redfuser.frontend.host import Call, Operand, Result
 from redfuser.frontend.places import broadcast_labels
+from redfuser.ir.names import unique_name
 
 
 def apart(t: Trace) -> Trace:
@@ -22,7 +27,7 @@ def apart(t: Trace) -> Trace:
     Raises
     ------
     TraceError
-        for operations that need a merged dimension as one (an arg max along it, an element of it).
+        for an element of a merged dimension whose parts have lengths that are not known.
     """
     reshaped = any(n.op == "reshape" for n in t.nodes)  # to dimensions of size 1 alone, where no size has parts
     return _Expander(t).trace() if reshaped or any(s.parts for s in t.sizes) else t
@@ -35,6 +40,8 @@ class _Expander:
         self.lengths = {s.label: s.value for s in t.sizes if s.fixed}
         self.nodes: list[TraceNode] = []
         self.position: dict[int, int] = {}
+        self.wholes: dict[str, TraceSize] = {}
+        self.merged: dict[tuple[int, str], int] = {}
 
     def trace(self) -> Trace:
         """All nodes rewritten in order."""
@@ -61,6 +68,7 @@ class _Expander:
             assumptions=tuple(at[i] for i in t.assumptions),
             checks=tuple((at[i], at[n]) for i, n in t.checks),
             shapes=shapes,
+            sizes=(*t.sizes, *self.wholes.values()),
         )
 
     # ---- shapes
@@ -68,6 +76,14 @@ class _Expander:
     def labels(self, entry: str | int) -> tuple[str | int, ...]:
         """What stands for one entry of a shape."""
         return self.parts.get(entry, (entry,)) if isinstance(entry, str) else (entry,)
+
+    def whole(self, label: str) -> str:
+        """The size of a dimension that NumPy makes of the parts of a size: it has none itself."""
+        if label not in self.wholes:
+            taken = {s.label for s in (*self.old.sizes, *self.wholes.values())}
+            size = next(s for s in self.old.sizes if s.label == label)
+            self.wholes[label] = TraceSize(unique_name(f"{label}_all", taken), False, size.value, False)
+        return self.wholes[label].label
 
     def flat(self, shape: Sequence[str | int]) -> Shape:
         """A shape with all products apart."""
@@ -182,11 +198,27 @@ class _Expander:
     def _parts(self, n: TraceNode) -> int:
         name, axis, keepdims, part = n.param
         wide = broadcast_labels([self.old.nodes[i].shape for i in n.inputs])
-        if len(self.labels(wide[axis])) > 1:
-            raise TraceError(f"{self.old.name}: {name} along merged axes cannot be recorded; reduce them one by one")
-        place = self.places(wide)[axis][0]
-        return self.add(replace(n, inputs=self.aligned(n, wide), shape=self.flat(n.shape),
-                                param=(name, place, keepdims, part)))
+        inputs, own = self.aligned(n, wide), self.places(wide)[axis]
+        if len(own) > 1:
+            label = self.whole(str(wide[axis]))
+            inputs = tuple(self._as_one(i, own, label) for i in inputs)
+        return self.add(replace(n, inputs=inputs, shape=self.flat(n.shape), param=(name, own[0], keepdims, part)))
+
+    def _as_one(self, position: int, own: range, label: str) -> int:
+        """The array that NumPy makes of a value with several dimensions as one: positions count along all of them."""
+        if (position, label) in self.merged:
+            return self.merged[position, label]
+        n = self.nodes[position]
+
+        def merged(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            return a.reshape(*a.shape[: own.start], -1, *a.shape[own.stop :])
+
+        call = Call("reshape", merged, (Operand(0),), {}, "an array with several axes as one", view=True)
+        one = 1 if all(e == 1 for e in n.shape[own.start : own.stop]) else label
+        shape = (*n.shape[: own.start], one, *n.shape[own.stop :])
+        found = self.add(replace(n, op="host", inputs=(position,), shape=shape, param=Result(call), weak=False))
+        self.merged[position, label] = found
+        return found
 
     def _einsum(self, n: TraceNode) -> int:
         terms, _, output = n.param.partition("->")

@@ -127,7 +127,8 @@ def test_results_are_those_of_numpy(call, dtype):
     for found, wanted in zip(leaves(replayed), leaves(fn(*args)), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=3e-4, atol=3e-4)
     report = fused.explain(*args)
-    assert any(n.startswith("run by NumPy between the kernels, not fused: ") for n in report.notes)
+    said = ("run by NumPy between the kernels, not fused: ", "a view of an argument, taken by NumPy: ")
+    assert any(n.startswith(said) for n in report.notes)
     assert len(report.kernels) == len(lowered.built) == sum(len(s.built) for s in lowered.stages)
     assert all(n in str(report) for n in report.notes)
 
@@ -324,3 +325,42 @@ def test_what_a_call_raises_is_passed_on():
         fused(np.zeros((5, 5)))
     with pytest.raises(ShapeError, match="maximum over an axis of length 0"):
         rf.fuse(lambda x: x[x > 9].max())(X)
+
+
+# -------------------------------- views
+
+
+def positions(x):
+    flat = x.reshape(x.shape[0], -1)
+    scaled = np.exp(flat - flat.max(axis=1, keepdims=True))
+    values, places = rf.topk(scaled / scaled.sum(axis=1, keepdims=True), 3)
+    return values, places, flat.argmin(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 6), (2, 9, 3), (1, 2, 2)])
+def test_positions_along_merged_axes_count_along_all_of_them(shape):
+    fused = rf.fuse(positions)
+    for scale in (1, 0):  # ties: the first
+        x = RNG.normal(size=shape) * scale
+        for found, wanted in zip(fused(x), positions(x), strict=True):
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def latent(q, cache):
+    score = q @ cache.T
+    mass = np.exp(score - score.max(axis=-1, keepdims=True))
+    return mass / mass.sum(axis=-1, keepdims=True) @ cache[:, :5]
+
+
+def test_a_slice_of_an_argument_is_a_view_and_no_stage():
+    q, cache = RNG.normal(size=(3, 8)), RNG.normal(size=(20, 8))
+    fused = rf.fuse(latent, require="one-pass")
+    np.testing.assert_allclose(fused(q, cache), latent(q, cache), rtol=1e-12)
+    report = fused.explain(q, cache)
+    assert (report.verdict, report.passes) == ("FUSIBLE", 1)
+    (note,) = report.notes
+    assert note.startswith("a view of an argument, taken by NumPy: the slice [:, :5], line ")
+    assert report.bytes["after"] == 8 * (3 * 8 + 20 * 8 + 20 * 5 + 3 * 5)
+    with pytest.raises(TraceError, match="no single pass"):  # of something computed
+        rf.fuse(lambda x: np.exp(x)[:, :5].sum(), require="one-pass")(X)
