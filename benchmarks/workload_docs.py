@@ -97,9 +97,9 @@ def examine(w: Workload, seconds: float) -> dict[str, Any]:
 
 def page(rows: Sequence[Mapping[str, Any]], command: str) -> str:
     """The text of the page."""
-    intro = ("Attention, routing, quantisation, norms, losses and backward passes as people write them in NumPy. Nothing in "
-             "the compiler knows any of them by name. The functions are in `benchmarks/families`; this page was written "
-             f"by `{command}`.")
+    intro = ("Attention, routing, quantisation, norms, losses and backward passes as people write them in NumPy. "
+             "Nothing in the compiler knows any of them by name. The functions are in `benchmarks/families`; this page "
+             f"was written by `{command}`.")
     legend = ("One pass: all reductions over the stream in one sweep. Error: single precision at ragged sizes against "
               "PyTorch's operator in double precision where there is one, else the definition; relative to the largest "
               "value. Ratio: time of NumPy over that of the kernels at larger sizes on a CPU with two cores. CUDA: the "
