@@ -96,8 +96,8 @@ def jax_peer(fn: Callable[..., Any]) -> Peer:
     """The NumPy text under jax.jit."""
 
     def make(args: Sequence[Any], outs: Sequence[Any]) -> Callable[[], Any]:
-        import jax
-        import jax.numpy as jnp
+        import jax  # pyright: ignore[reportMissingImports]
+        import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
 
         def traced(*values: Any) -> Any:
             kept = F.np

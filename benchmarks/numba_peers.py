@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numba
+import numba  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
