@@ -40,12 +40,12 @@ def _correction_text(fused: FusedCascade, a: Accumulator, old: str, new: str) ->
 
 def update_text(fused: FusedCascade, a: Accumulator) -> str:
     """How one chunk of the stream changes an accumulator."""
-    moving = _moving(fused, a)
-    chunk = rewrite(a.body, lambda e: Var(e.name + "_new") if isinstance(e, Ref) and e.name in moving else None)
+    moves = moving(fused, a)
+    chunk = rewrite(a.body, lambda e: Var(e.name + "_new") if isinstance(e, Ref) and e.name in moves else None)
     return _combined(a.monoid, _correction_text(fused, a, "_old", "_new"), f"{a.monoid}_{fused.cascade.axis}({chunk})")
 
 
-def _moving(fused: FusedCascade, a: Accumulator) -> set[str]:
+def moving(fused: FusedCascade, a: Accumulator) -> set[str]:
     """Accumulators of the pass of `a`, and dependencies that read one of them: what changes while `a` is summed."""
     moving = set(next((p for p in fused.passes if a.name in p), ()))
     for d in fused.dependencies:
@@ -65,10 +65,15 @@ def _table(title: str, rows: Mapping[str, str]) -> Iterable[str]:
         yield f"  {title if i == 0 else '':<13}{name:<{width}} = {text}"
 
 
-def _cascade_lines(c: CascadeReport) -> Iterable[str]:
+def passes_text(c: CascadeReport) -> str:
+    """How often the stream is read, and for what."""
     sweep = ", then one sweep for the outputs along it" if c.output_sweep else ""
     before = f"{c.passes_before} dependent stage{'s' * (c.passes_before != 1)}"
-    yield f"{c.name}: {c.verdict}, {c.passes} pass{'es' * (c.passes != 1)} over {c.axis} for {before}{sweep}"
+    return f"{c.passes} pass{'es' * (c.passes != 1)} over {c.axis} for {before}{sweep}"
+
+
+def _cascade_lines(c: CascadeReport) -> Iterable[str]:
+    yield f"{c.name}: {c.verdict}, {passes_text(c)}"
     if c.waits:
         yield "  waits        for results of an earlier cascade: fusing across stream axes is not searched"
     for r in c.refusals:
