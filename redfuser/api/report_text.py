@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from redfuser.derivation.fusion import Accumulator, FusedCascade
@@ -12,6 +13,10 @@ from redfuser.ir.ops import OPS, PIVOT, label
 
 if TYPE_CHECKING:
     from redfuser.api.report import CascadeReport, ElementwiseReport, KernelInfo, Report
+
+
+MOST_COLUMNS = 160
+"""Of an equation in a table; a longer one goes on in the next line."""
 
 
 def _combined(monoid: str, old: str, new: str) -> str:
@@ -62,7 +67,10 @@ def merge_text(fused: FusedCascade, a: Accumulator) -> str:
 def _table(title: str, rows: Mapping[str, str]) -> Iterable[str]:
     width = max((len(k) for k in rows), default=0)
     for i, (name, text) in enumerate(rows.items()):
-        yield f"  {title if i == 0 else '':<13}{name:<{width}} = {text}"
+        first, *rest = wrap(text, MOST_COLUMNS, break_long_words=False, break_on_hyphens=False) or [""]
+        yield f"  {title if i == 0 else '':<13}{name:<{width}} = {first}"
+        for line in rest:
+            yield f"  {'':<13}{'':<{width}}   {line}"
 
 
 def passes_text(c: CascadeReport) -> str:

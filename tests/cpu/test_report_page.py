@@ -308,3 +308,14 @@ def test_the_growth_of_the_search_is_recorded() -> None:
     for step in cascade.derivation.timeline:
         assert len(step.growth) == step.iterations
         assert step.growth[-1] == step.nodes
+
+
+def test_long_equations_of_the_text_go_on_in_the_next_line() -> None:
+    def best(x):
+        return ((x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)).argmax(-1)
+
+    report = rf.fuse(best).explain(*ROWS)
+    [epilogue] = [t for c in report.cascades for n, t in c.epilogue.items() if n.startswith("argmax")]
+    assert len(epilogue) > 300
+    assert max(map(len, str(report).splitlines())) < 220
+    assert epilogue in " ".join(str(report).split())
