@@ -27,7 +27,6 @@ myst_heading_anchors = 3
 default_role = "code"              # docstrings write `name` as the pages do
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_class_signature = "separated"
 napoleon_custom_sections = [("Keywords", "params_style")]
 napoleon_google_docstring = False
 
@@ -37,6 +36,8 @@ _ROW = re.compile(r"(?P<name>\S+(?: \S+)*)(?: {2,}| : )(?P<text>\S.*)")
 
 def rows_as_definitions(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Docstrings list names in two columns; the site shows them as definitions."""
+    if what in ("property", "attribute") and lines:
+        lines[0] = lines[0].replace(": ", "; ")  # napoleon would take what is before it for a type
     found: list[str] = []
     inside = False
     for line in lines:

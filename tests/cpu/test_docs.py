@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+import redfuser as rf
 from redfuser.cli.app import app
 from redfuser.errors import NoCompiler
 from redfuser.runtime.cuda.nvrtc import find_nvrtc
@@ -57,6 +58,13 @@ def test_commands_and_options_are_documented() -> None:
         options = {o for p in command.params for o in (*p.opts, *p.secondary_opts) if o.startswith("--")}
         documented = set(re.findall(r"`(--[a-z-]+)", row))
         assert options - {"--json", "--help"} == documented, name
+
+
+def test_public_names_are_documented() -> None:
+    text = (DOCS / "reference" / "api.rst").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\.\. auto\w+:: redfuser\.(\w+)", text, re.MULTILINE))
+    named = set(re.findall(r"``redfuser\.(\w+)", text))
+    assert set(rf.__all__) - {"__version__"} == listed | named
 
 
 def test_settings_are_documented() -> None:
