@@ -401,7 +401,7 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
              *(n for plan in lowered.plan if isinstance(plan, LibraryPlan) for n in plan.notes),
              *(f"assembled in plain NumPy after the kernels, not fused: {j}" for j in program.joins))
     return Report(name, tuple(cascades), traffic(lowered), tuple(kernels), notes, with_frontier=frontier,
-                  elementwise=tuple(elementwise), levels=levels_of(lowered))
+                  elementwise=tuple(elementwise), levels=lowered.levels)
 
 
 def _call_notes(program: Staged) -> Iterator[str]:
@@ -409,14 +409,6 @@ def _call_notes(program: Staged) -> Iterator[str]:
     for c in program.calls:
         yield f"a view of an argument, taken by NumPy: {c}" if program.is_view(c) else (
             f"run by NumPy between the kernels, not fused: {c}")
-
-
-def levels_of(lowered: Lowered) -> dict[str, tuple[Any, ...]]:
-    """What each level of a compilation holds; the sources are with the kernels."""
-    stages = lowered.stages
-    return {"trace": (lowered.trace,), "term": tuple(s.term for s in stages),
-            "partition": tuple(s.partition for s in stages), "fusion": tuple(f for s in stages for f in s.fusion),
-            "plan": tuple(lowered.plan), "tiles": tuple(lowered.tiles)}
 
 
 _HIDDEN = ("derivation", "asked", "prediction", "refusals", "built")
