@@ -64,22 +64,25 @@ def call(name: str, *arguments: str) -> str:
     return row(word(name), sign("\u2061"), fenced(*listed))
 
 
-def mathml(e: Expr, stream: str = "n") -> str:
+def mathml(e: Expr, stream: str = "n", *, grouped: bool = False) -> str:
     """The content of a `<math>` element; `stream` names the axis of reductions over the stream in rules.
+
+    `grouped`: show how sums and products are grouped, and no product as a square: what a law may be about.
 
     Raises
     ------
     TypeError
         for an expression of a kind that is not known here.
     """
-    return _Printer(stream).show(e)
+    return _Printer(stream, grouped).show(e)
 
 
 class _Printer:
     """One expression. `outer`: how tightly the operation around binds; looser ones get brackets."""
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, grouped: bool) -> None:
         self.stream = stream
+        self.grouped = grouped
 
     def axis(self, name: str | int) -> str | int:
         return self.stream if name == STREAM else name
@@ -130,11 +133,7 @@ class _Printer:
     def operation(self, x: Op, outer: int) -> str:
         args = x.args
         if x.fn in _INFIX:
-            text, level = _INFIX[x.fn]
-            if x.fn == "mul" and isinstance(args[1], Const):
-                text = TIMES
-            right = level + 1 if x.fn == "sub" else level
-            return _bracketed(row(self.show(args[0], level), sign(text), self.show(args[1], right)), level, outer)
+            return self.infix(x, outer)
         if x.fn == "neg":
             return _bracketed(row(sign("\u2212"), self.show(args[0], 2)), 1, outer)
         if x.fn == "div":
@@ -155,11 +154,29 @@ class _Printer:
             return row(name, sign("\u2061"), fenced(self.show(args[0])))
         return call(_WORDS.get(x.fn, x.fn), *map(self.show, args))
 
+    def infix(self, x: Op, outer: int) -> str:
+        """Two operands with a sign between them."""
+        (a, b), (text, level) = x.args, _INFIX[x.fn]
+        if x.fn == "mul" and a == b and not self.grouped:
+            return tag("msup", self.show(a, 3), tag("mn", "2"))
+        left, right = level, level + 1 if x.fn == "sub" else level
+        if self.grouped and x.fn in ("add", "mul"):
+            left, right = (level + (isinstance(y, Op) and y.fn in _INFIX) for y in (a, b))
+        between = sign(text)
+        if x.fn == "mul":
+            between = sign(TIMES) if isinstance(_first(b), Const) else sign(text, rspace="0.14em")
+        return _bracketed(row(self.show(a, left), between, self.show(b, right)), level, outer)
+
     def cases(self, condition: Expr, a: Expr, b: Expr) -> str:
         """A choice: two lines behind a brace."""
         lines = ((self.show(a), row(tag("mtext", "if "), self.show(condition))), (self.show(b), tag("mtext", "else")))
         table = tag("mtable", *(tag("mtr", *(tag("mtd", cell) for cell in line)) for line in lines))
         return row(sign("{"), table)
+
+
+def _first(e: Expr) -> Expr:
+    """What a product begins with."""
+    return _first(e.args[0]) if isinstance(e, Op) and e.fn == "mul" else e
 
 
 def _bracketed(text: str, level: int, outer: int) -> str:

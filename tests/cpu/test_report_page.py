@@ -287,18 +287,26 @@ def test_every_law_is_a_formula() -> None:
     for law in default:
         if isinstance(law, Rule):
             for side in (law.left, law.right):
-                xml.fromstring(f"<math>{mathml(side)}</math>")
+                xml.fromstring(f"<math>{mathml(side, grouped=True)}</math>")
+            if law.left != law.right:  # others compute: the sum of two numbers
+                assert mathml(law.left, grouped=True) != mathml(law.right, grouped=True)
 
 
 def test_formulas_have_the_brackets_they_need() -> None:
-    def words(e):
-        return "".join(xml.fromstring(f"<math>{mathml(e)}</math>").itertext())
+    def words(e, **how):
+        return "".join(xml.fromstring(f"<math>{mathml(e, **how)}</math>").itertext())
 
     n = rf.axes("n")
     x, y = rf.tensor("x", n), rf.tensor("y", n)
     assert words((x + y) * x) == "(xn+yn)\u2062xn"
     assert words(x - (y - x)) == "xn\u2212(yn\u2212xn)"
     assert words(x + y * x) == "xn+yn\u2062xn"
+    assert words((x + y) * (x + y)) == "(xn+yn)2"
+    assert words(x * (2 * y)) == "xn\u00d72\u2062yn"
+    assert words((x * y) * x, grouped=True) == "(xn\u2062yn)\u2062xn"
+    assert words(x * (y * x), grouped=True) == "xn\u2062(yn\u2062xn)"
+    assert words(x + (y - x), grouped=True) == "xn+(yn\u2212xn)"
+    assert words(x * x, grouped=True) == "xn\u2062xn"
     assert words(-(x + y)) == "\u2212(xn+yn)"
     assert words(np.where(x > 0, x, y)) == "{xnif xn>0ynelse"
 

@@ -92,9 +92,12 @@ def _combined(monoid: str, old: str, new: str) -> str:
 
 
 def law_of(law: Law) -> Markup:
-    """What a law states."""
+    """What a law states; in words where it computes (the sum of two numbers is a number)."""
+    if isinstance(law, Rule) and law.left == law.right:
+        return element("span", law.law)
     if isinstance(law, Rule):
-        return formula(row(mathml(law.left), sign("="), mathml(law.right)), f"{law.left} = {law.right}")
+        left, right = (mathml(e, grouped=True) for e in (law.left, law.right))
+        return formula(row(left, sign("="), right), f"{law.left} = {law.right}")
     return element("code", str(law.conclusion).replace(STREAM, "n"))
 
 
