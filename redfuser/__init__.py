@@ -13,6 +13,7 @@ Names are imported on first use: the equality-saturation engine and the computer
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -55,6 +56,13 @@ if TYPE_CHECKING:
     from redfuser.rules import ruleset as ruleset
 
 __all__ = ["__version__", *_HOME, *_MODULES]
+
+
+if os.environ.get("REDFUSER_LOGS"):
+    from redfuser.logs import configure
+
+    configure()
+    del configure
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from redfuser import logs
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import DepthError, SettingError
 from redfuser.frontend import Trace, lower, trace
@@ -122,7 +123,10 @@ def _one_of(name: str, value: Any, choices: Sequence[Any]) -> None:
 
 def trace_step(fn: Callable[..., Any], specs: Mapping[str, Any], name: str) -> Trace:
     """1: record the NumPy calls `fn` makes on arguments of the given specs (`Spec`, or `Nested` specs)."""
-    return trace(fn, specs, name=name)
+    traced = trace(fn, specs, name=name)
+    logs.trace.info("%s: %d operations", name, len(traced.nodes))
+    logs.trace.debug("%s", traced)
+    return traced
 
 
 def term_step(traced: Trace) -> Term:
@@ -139,6 +143,8 @@ def term_step(traced: Trace) -> Term:
         raise DepthError(f"{traced.name} chains too many of its {len(traced.nodes)} operations: {SPLIT}") from None
     check_depth(term)
     check_term(term)
+    logs.term.info("%s: %d definitions, %d outputs", term.name, len(term.lets), len(term.outs))
+    logs.term.debug("%s", term)
     return term
 
 
@@ -147,6 +153,8 @@ def partition_step(term: Term) -> Partition:
     parts = partition(term)
     for c in parts.cascades:
         check_cascade(c)
+        logs.term.info("%s: %d reductions over %s", c.name, len(c.reductions), c.axis)
+    logs.term.debug("%s", parts)
     return parts
 
 
@@ -156,7 +164,13 @@ def _derive_cached(cascade: Cascade, rules: RuleSet | None, allow: tuple[str, ..
     from redfuser.runtime.derivations import derived
 
     settings = settings_for(rules, allow)
-    return derived(cascade, settings, lambda: derive_with(cascade, settings))
+    note = f"deriving {cascade.name} over {cascade.axis} takes a while: it is done once and kept"
+    with logs.patience(note):
+        found = derived(cascade, settings, lambda: derive_with(cascade, settings))
+    logs.derive.info("%s: %s, %d passes over %s, derived in %.0f ms; certificate %s", cascade.name, found.verdict,
+                     found.passes, cascade.axis, found.milliseconds, found.certificate)
+    logs.derive.debug("%s", found.fused)
+    return found
 
 
 @lru_cache(maxsize=512)
@@ -267,7 +281,13 @@ def plan_step(
     decisions that are made already."""
     from redfuser.extract import plan
 
-    return plan(fused, sizes, profile, layouts, dtype, decided)
+    return _told(plan(fused, sizes, profile, layouts, dtype, decided))
+
+
+def _told(chosen: Plan) -> Plan:
+    logs.plan.info("%s: %s; %s", chosen.flat.name, chosen.strategy, "; ".join(chosen.notes))
+    logs.plan.debug("%s", chosen)
+    return chosen
 
 
 def gpu_plan_step(
@@ -278,7 +298,7 @@ def gpu_plan_step(
     from redfuser.extract.gpu import Gpu
     from redfuser.extract.plan_gpu import gpu_plan
 
-    return gpu_plan(fused, sizes, Gpu.of(gpu), layouts, dtype, decided)
+    return _told(gpu_plan(fused, sizes, Gpu.of(gpu), layouts, dtype, decided))
 
 
 def library_step(chosen: Plan) -> Apart | None:
@@ -301,6 +321,8 @@ def tile_step(chosen: Plan) -> Kernel:
 
     kernel = build(chosen)
     check_kernel(kernel)
+    logs.tile.info("%s: %d phases, computes in %s", kernel.name, len(kernel.phases), kernel.compute)
+    logs.tile.debug("%s", kernel)
     return kernel
 
 
@@ -327,14 +349,25 @@ def kernel_step(kernel: Kernel) -> CompiledKernel:
     """8: compile (or take from the cache) and load."""
     from redfuser.runtime import compile_kernel
 
-    return compile_kernel(kernel)
+    with logs.patience(f"compiling {kernel.name} takes a while: it is done once and kept"):
+        compiled = compile_kernel(kernel)
+    _printed(kernel.name, "C", compiled)
+    return compiled
+
+
+def _printed(name: str, language: str, compiled: CompiledKernel | HostCudaKernel) -> None:
+    logs.source.info("%s: %d lines of %s for %s", name, compiled.source.count("\n"), language, compiled.path)
+    logs.source.debug("%s", compiled.source)
 
 
 def cuda_kernel_step(kernel: Kernel) -> HostCudaKernel:
     """8: print as CUDA, compile, and load into the executor that runs it on this machine's CPU."""
     from redfuser.runtime.cuda.kernel import HostCudaKernel
 
-    return HostCudaKernel(kernel, GPU)
+    with logs.patience(f"compiling {kernel.name} takes a while: it is done once and kept"):
+        compiled = HostCudaKernel(kernel, GPU)
+    _printed(kernel.name, "CUDA", compiled)
+    return compiled
 
 
 def not_fusible(derivation: Derivation) -> NotFusible:

@@ -146,6 +146,18 @@ def test_arguments_are_found_by_name(file: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["name"] == "scaled"
 
 
+def test_explain_writes_a_page(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "report.html"
+    assert main(["explain", f"{file}:softmax", "-a", "x=4x8:float32", "--html", str(page)]) == 0
+    assert capsys.readouterr().out == f"FUSIBLE, 1 pass: see {page}\n"
+    text = page.read_text(encoding="utf-8")
+    assert "<h1>redfuser: softmax</h1>" in text
+    assert "Rules that suffice" in text
+    assert main(["explain", f"{file}:softmax", "-a", "x=4x8:float32", "--html", str(tmp_path)]) == 1
+    assert "--html" in capsys.readouterr().err
+    assert main(["explain", f"{file}:softmax", "-a", "x=4x8:float32", "--html", str(page), "--json"]) == 2
+
+
 def test_explain_predicts_for_a_device(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["explain", f"{file}:softmax", "-a", "x=1024x4096:float32", "--json"]
     assert main([*arguments, "--device", "h100"]) == 0

@@ -296,14 +296,14 @@ class Fused(Locked):
     def explain(self, *args: Any, **kwargs: Any) -> Report:
         """What was derived for arrays or specs (`rf.spec`), and the kernels that compute it (they are compiled).
 
+        These keywords belong to the function where it has parameters of that name:
+
         Keywords
         --------
         device
             what to predict times for: "avx2", "avx512", "a10", "a100", "h100", "h200", ...; None: this machine.
         frontier
             True: derive further forms of each cascade, measure them, and show cost, error, state and passes.
-
-        Both belong to the function where it has a parameter of that name.
 
         Raises
         ------

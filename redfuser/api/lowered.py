@@ -168,6 +168,14 @@ class Lowered:
         """The tile programs."""
         return Group(b.kernel for b in self.built)
 
+    @property
+    def levels(self) -> dict[str, tuple[Any, ...]]:
+        """Name of a level -> what it holds, over all stages; every item prints. Without the sources."""
+        stages = self.stages
+        return {"trace": (self.trace,), "term": tuple(s.term for s in stages),
+                "partition": tuple(s.partition for s in stages), "fusion": tuple(f for s in stages for f in s.fusion),
+                "plan": tuple(self.plan), "tiles": tuple(self.tiles)}
+
     def source(self, language: str = "c", *, arch: str | None = None) -> str:
         """The text of all kernels, in C for this machine or ("cuda") for a GPU: `arch` is an architecture such as
         "sm_90a" or a device such as "h100".

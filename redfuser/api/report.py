@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from redfuser import pipeline
+from redfuser.api.built import Built
 from redfuser.api.lowered import Lowered
 from redfuser.api.products import LibraryPlan
 from redfuser.api.program import Program
-from redfuser.api.report_text import merge_text, report_lines, sections, update_text
+from redfuser.api.report_text import merge_text, report_lines, update_text
 from redfuser.api.staged import Staged
 from redfuser.derivation import Derivation, Verdict
 from redfuser.derivation.certificate import SEED
@@ -63,7 +63,8 @@ class Refusal:
 @dataclass(frozen=True)
 class KernelInfo:
     """The kernel of one cascade. `runs`: how often this very kernel has computed results for the caller; `predicted`:
-    seconds of a call by its plan, on this machine; `workspace`: bytes that it needs beside its arrays."""
+    seconds of a call by its plan, on this machine; `workspace`: bytes that it needs beside its arrays; `source`: its
+    text, or the tile program where that is interpreted."""
 
     name: str
     language: str
@@ -73,6 +74,13 @@ class KernelInfo:
     notes: tuple[str, ...] = ()
     predicted: float = 0.0
     workspace: int = 0
+    built: Built | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def source(self) -> str:
+        if self.built is None:
+            return ""
+        return str(self.built.kernel if self.built.compiled is None else self.built.compiled.source)
 
 
 @dataclass(frozen=True)
@@ -203,6 +211,7 @@ class Report:
     elementwise             the outputs that no reduction takes part in
     kernels                 the kernels that compute the result: compiled code, or the interpreter when asked for
     with_frontier           the text and the plain data hold the frontier of forms, which has to be searched for
+    levels                  name of a level of the compilation -> what `f.lower(...)` has there; a page shows them
     """
 
     name: str
@@ -212,6 +221,7 @@ class Report:
     notes: tuple[str, ...] = field(default=())
     with_frontier: bool = False
     elementwise: tuple[ElementwiseReport, ...] = ()
+    levels: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def frontier(self) -> list[Frontier]:
@@ -301,21 +311,20 @@ class Report:
     def __str__(self) -> str:
         return "\n".join(report_lines(self))
 
-    def to_html(self, path: str | Path) -> None:
-        """Write the report as one self-contained page without scripts."""
-        body = "\n".join(
-            f"<h2>{html.escape(title)}</h2>\n<pre>{html.escape(text)}</pre>" for title, text in sections(self)
-        )
-        style = (
-            "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-            "pre{overflow-x:auto;background:rgba(128,128,128,.12);padding:1rem}:root{color-scheme:light dark}"
-        )
-        title = html.escape(f"redfuser: {self.name}")
-        Path(path).write_text(
-            f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title><style>{style}</style>\n'
-            f"<h1>{title}</h1>\n{body}\n</html>\n",
-            encoding="utf-8",
-        )
+    def to_html(self, path: str | Path, *, rules: bool = True) -> None:
+        """Write the report as one self-contained page: graph, formulas, plots, levels, sources; no scripts, no network.
+
+        `rules`: look for the smallest rule set of each cascade (`rules`) too, which takes about as long as deriving it.
+        """
+        from redfuser.api.page import page
+
+        Path(path).write_text(page(self, rules=rules), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page, with shorter texts and without a search for the smallest rule set."""
+        from redfuser.api.page import fragment
+
+        return fragment(self)
 
 
 def traffic(lowered: Lowered) -> dict[str, int]:
@@ -384,6 +393,7 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
             notes=b.notes,
             predicted=predict_plan(b.plan, stage.sizes).seconds,
             workspace=workspace_bytes(b.kernel, stage.sizes, b.plan.profile.threads),
+            built=b,
         )
         for stage in lowered.stages for b in stage.built
     ]
@@ -391,7 +401,7 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
              *(n for plan in lowered.plan if isinstance(plan, LibraryPlan) for n in plan.notes),
              *(f"assembled in plain NumPy after the kernels, not fused: {j}" for j in program.joins))
     return Report(name, tuple(cascades), traffic(lowered), tuple(kernels), notes, with_frontier=frontier,
-                  elementwise=tuple(elementwise))
+                  elementwise=tuple(elementwise), levels=lowered.levels)
 
 
 def _call_notes(program: Staged) -> Iterator[str]:
@@ -401,7 +411,7 @@ def _call_notes(program: Staged) -> Iterator[str]:
             f"run by NumPy between the kernels, not fused: {c}")
 
 
-_HIDDEN = ("derivation", "asked", "prediction", "refusals")
+_HIDDEN = ("derivation", "asked", "prediction", "refusals", "built")
 
 
 def _plain(x: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from redfuser.derivation.fusion import Accumulator, FusedCascade
@@ -12,6 +13,10 @@ from redfuser.ir.ops import OPS, PIVOT, label
 
 if TYPE_CHECKING:
     from redfuser.api.report import CascadeReport, ElementwiseReport, KernelInfo, Report
+
+
+MOST_COLUMNS = 160
+"""Of an equation in a table; a longer one goes on in the next line."""
 
 
 def _combined(monoid: str, old: str, new: str) -> str:
@@ -40,12 +45,12 @@ def _correction_text(fused: FusedCascade, a: Accumulator, old: str, new: str) ->
 
 def update_text(fused: FusedCascade, a: Accumulator) -> str:
     """How one chunk of the stream changes an accumulator."""
-    moving = _moving(fused, a)
-    chunk = rewrite(a.body, lambda e: Var(e.name + "_new") if isinstance(e, Ref) and e.name in moving else None)
+    moves = moving(fused, a)
+    chunk = rewrite(a.body, lambda e: Var(e.name + "_new") if isinstance(e, Ref) and e.name in moves else None)
     return _combined(a.monoid, _correction_text(fused, a, "_old", "_new"), f"{a.monoid}_{fused.cascade.axis}({chunk})")
 
 
-def _moving(fused: FusedCascade, a: Accumulator) -> set[str]:
+def moving(fused: FusedCascade, a: Accumulator) -> set[str]:
     """Accumulators of the pass of `a`, and dependencies that read one of them: what changes while `a` is summed."""
     moving = set(next((p for p in fused.passes if a.name in p), ()))
     for d in fused.dependencies:
@@ -62,13 +67,21 @@ def merge_text(fused: FusedCascade, a: Accumulator) -> str:
 def _table(title: str, rows: Mapping[str, str]) -> Iterable[str]:
     width = max((len(k) for k in rows), default=0)
     for i, (name, text) in enumerate(rows.items()):
-        yield f"  {title if i == 0 else '':<13}{name:<{width}} = {text}"
+        first, *rest = wrap(text, MOST_COLUMNS, break_long_words=False, break_on_hyphens=False) or [""]
+        yield f"  {title if i == 0 else '':<13}{name:<{width}} = {first}"
+        for line in rest:
+            yield f"  {'':<13}{'':<{width}}   {line}"
+
+
+def passes_text(c: CascadeReport) -> str:
+    """How often the stream is read, and for what."""
+    sweep = ", then one sweep for the outputs along it" if c.output_sweep else ""
+    before = f"{c.passes_before} dependent stage{'s' * (c.passes_before != 1)}"
+    return f"{c.passes} pass{'es' * (c.passes != 1)} over {c.axis} for {before}{sweep}"
 
 
 def _cascade_lines(c: CascadeReport) -> Iterable[str]:
-    sweep = ", then one sweep for the outputs along it" if c.output_sweep else ""
-    before = f"{c.passes_before} dependent stage{'s' * (c.passes_before != 1)}"
-    yield f"{c.name}: {c.verdict}, {c.passes} pass{'es' * (c.passes != 1)} over {c.axis} for {before}{sweep}"
+    yield f"{c.name}: {c.verdict}, {passes_text(c)}"
     if c.waits:
         yield "  waits        for results of an earlier cascade: fusing across stream axes is not searched"
     for r in c.refusals:

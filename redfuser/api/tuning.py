@@ -236,6 +236,16 @@ def _outcome(t: Trial, chosen: bool) -> str:
     return t.outcome or (SLOWER if t.ratio < 1 / NOISE else SAME if t.ratio <= NOISE else FASTER)
 
 
+def _why_it_stands(choice: Choice) -> str:
+    best = max(choice.trials, key=lambda t: t.ratio, default=None)
+    if best is None:
+        return "there was no other to time"
+    if best.ratio > NOISE:
+        return (f"for {described(best.options)}, {best.ratio:.2f} times as fast at first, was not over "
+                f"{NOISE - 1:.0%} faster once more")
+    return f"for no other was over {NOISE - 1:.0%} faster: {described(best.options)} was {best.ratio:.2f} times as fast"
+
+
 def _seconds(call: Callable[[], None], repeats: int) -> float:
     """Mean time of a call."""
     start = time.perf_counter()
@@ -249,5 +259,5 @@ def words(choice: Choice) -> str:
     timed = f"{len(choice.trials)} candidate{'s' * (len(choice.trials) != 1)} timed on {choice.when}"
     left = f", {choice.left} not" if choice.left else ""
     if choice.options == Options():
-        return f"tuned: the model's choice stands ({timed}{left})"
+        return f"tuned: the model's choice stands, {_why_it_stands(choice)} ({timed}{left})"
     return f"tuned: {described(choice.options)}, {choice.gain:.2f} times as fast as the model's choice ({timed}{left})"

@@ -78,13 +78,24 @@ def explain(
     device: Annotated[
         str | None, typer.Option(help="Predict times for this device (avx2, h100, ...) instead of this machine.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one self-contained page instead: graph, formulas, plots.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what redfuser derives from a function: verdict, accumulators, update, merge, passes, kernels."""
+    if as_json and html is not None:
+        raise typer.BadParameter("--json and --html exclude each other", param_hint="--json")
+    from redfuser.api.page import page
+
     target = find_target(function, arg or [])
     check_device(device)
     with target.blame():
         report = target.explain(device, frontier)
+    if html is not None:
+        _written(html, "--html", page(report))
+        typer.echo(f"{report.verdict}, {report.passes} pass{'es' * (report.passes != 1)}: see {html}")
+        return
     if as_json:
         print_json(report.to_dict() | ({"rules": list(report.rules)} if rules else {}))
         return
@@ -117,10 +128,15 @@ def source(
     if out is None:
         typer.echo(text)
         return
+    _written(out, "--out", text if text.endswith("\n") else text + "\n")
+
+
+def _written(file: Path, option: str, text: str) -> None:
+    """Write a file that an option names."""
     try:
-        out.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"--out {str(out)!r} cannot be written: {error.strerror}") from error
+        raise CommandError(f"{option} {str(file)!r} cannot be written: {error.strerror}") from error
 
 
 @app.command()

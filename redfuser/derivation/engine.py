@@ -20,6 +20,7 @@ from redfuser.derivation.record import Record
 from redfuser.derivation.search import Limits, Step
 from redfuser.errors import EngineError
 from redfuser.ir import Expr
+from redfuser.logs import derive as log
 from redfuser.rules.encoding import Encoder, LeafOf, decode, parse
 from redfuser.rules.language import Law, RuleSet
 from redfuser.rules.theory import ABSURD, ROUNDS, START, TABLES, TOGETHER, Theory, tables
@@ -159,6 +160,7 @@ class Scope:
             step.iterations += 1
             before, growing = step.nodes, growth
             updated, step.nodes = self.iterate(step.matched)
+            step.growth.append(step.nodes)
             if not updated:
                 step.outcome = "saturated"
                 break
@@ -175,6 +177,7 @@ class Scope:
                 step.outcome = "time"
                 break
         step.milliseconds += (time.perf_counter() - start) * 1e3
+        log.debug("%s", step)
         return step
 
     def price(self, goals: list[Expr]) -> int:

@@ -31,7 +31,8 @@ class Step:
 
     `outcome`: "saturated", "limit" (of nodes or iterations), "time" (on a faster machine it would have gone on), or the
     word of the caller; `reached`: the iteration that found what was finally extracted, 0 when nothing came of it;
-    `matched`: laws that matched anything; `reconsidered`: the stage whose accumulators were chosen again.
+    `matched`: laws that matched anything; `reconsidered`: the stage whose accumulators were chosen again; `growth`:
+    nodes after each iteration.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Step:
     matched: set[str] = field(default_factory=set, repr=False)
     record: Record = field(default_factory=Record, repr=False, compare=False)
     reconsidered: str = ""
+    growth: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def __str__(self) -> str:
         return (f"{self.name}: {self.outcome} after {self.iterations} iterations, {self.nodes} nodes, "

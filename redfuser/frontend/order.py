@@ -53,9 +53,10 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Any, 
 
     Returns
     -------
-    (values, indices): the dtype of `x`, and int64. Among equal values the lower position comes first. NaN counts as
-    better than any number, as in NumPy's argmax. Elements of value -inf are elements like others: the positions are
-    always k different ones.
+    (values, indices)
+        the dtype of `x`, and int64. Among equal values the lower position comes first. NaN counts as better than any
+        number, as in NumPy's argmax. Elements of value -inf are elements like others: the positions are always k
+        different ones.
 
     Raises
     ------

@@ -8,12 +8,14 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
 from redfuser.errors import CacheError
+from redfuser.logs import runtime as log
 
 DIRECTORY_VARIABLE = "REDFUSER_CACHE_DIR"
 REMEDY = f"set the environment variable {DIRECTORY_VARIABLE} to a writable directory with free space"
@@ -101,13 +103,17 @@ def _fetch_in(
 ) -> Path:
     library = directory / f"{key}.so"
     if _intact(library):
+        log.info("found %s", library)
         return library
     from filelock import FileLock
 
     directory.mkdir(parents=True, exist_ok=True)
     with FileLock(directory / f"{key}.lock"):
         if not _intact(library):
+            log.debug("building %s", library)
+            start = time.perf_counter()
             _build_in(directory, key, source, build, suffix)
+            log.info("built %s in %.0f ms", library, (time.perf_counter() - start) * 1e3)
     return library
 
 

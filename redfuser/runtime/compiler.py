@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from redfuser.errors import CompileError, NoCompiler
+from redfuser.logs import runtime as log
 
 FLAGS = (
     "-std=gnu11",
@@ -62,6 +63,7 @@ class Compiler:
             with the compiler's output; the source is kept and named.
         """
         command = [*self.command, *FLAGS, *flags, str(source), "-o", str(target), "-lm", "-lpthread"]
+        log.debug("%s", shlex.join(command))
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         except OSError as error:

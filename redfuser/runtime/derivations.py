@@ -24,6 +24,7 @@ from redfuser import settings as environment
 from redfuser.derivation import Derivation, certify
 from redfuser.derivation.derive import Settings
 from redfuser.ir import Cascade, Node
+from redfuser.logs import runtime as log
 from redfuser.rules import RuleSet
 from redfuser.rules.theory import law_text
 from redfuser.runtime.cache import cache_directory, digest
@@ -46,6 +47,7 @@ def derived(cascade: Cascade, settings: Settings, derive: Callable[[], Derivatio
     key = key_of(cascade, settings)
     found = _recall(key, settings)
     if found is not None and found.cascade == cascade and certify(found.fused, rounding=not found.approximate).valid:
+        log.info("the derivation of %s was kept on disk", cascade.name)
         return found
     made = derive()
     if made.certificate.valid and not any(s.outcome == "time" for s in made.timeline):

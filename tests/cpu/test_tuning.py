@@ -340,6 +340,17 @@ def file(tmp_path, monkeypatch):
     return path
 
 
+def test_it_is_said_why_the_default_stands():
+    def words_of(*ratios):
+        trials = tuple(tunings.Trial(Options(block=64 * i), 1.0, r, 1.0, "") for i, r in enumerate(ratios, 1))
+        return tuning.words(tunings.Choice(Options(), 1.0, 1.0, 1.0, "today", trials))
+
+    assert "the model's choice stands, for no other was over 3% faster" in words_of(0.9, 1.02)
+    assert "1.02 times as fast" in words_of(0.9, 1.02)
+    assert "1.20 times as fast at first, was not over 3% faster once more" in words_of(1.2, 0.5)
+    assert "there was no other to time" in words_of()
+
+
 def test_the_command_prints_a_table(empty_cache, file, capsys):
     from redfuser.cli import main
 
