@@ -61,7 +61,8 @@ PROGRAM = r"""
 #include "cuda_occupancy.h"
 int main(void) {
   int capability, warps, shared, block_shared, threads, registers, bytes;
-  while (scanf("%d %d %d %d %d %d %d", &capability, &warps, &shared, &block_shared, &threads, &registers, &bytes) == 7) {
+  while (scanf("%d %d %d %d", &capability, &warps, &shared, &block_shared) == 4 &&
+         scanf("%d %d %d", &threads, &registers, &bytes) == 3) {
     cudaOccDeviceProp d;
     cudaOccFuncAttributes f;
     cudaOccDeviceState s;
