@@ -101,7 +101,7 @@ def examine(entry: Entry, archs: Sequence[str] = ARCHS, lengths: Sequence[int] =
     except (RedfuserError, ValueError) as error:
         outcome.problems.append(f"{type(error).__name__}: {error}")
         return outcome
-    outcome.problems += _spills(outcome)
+    outcome.problems += _findings(outcome)
     for length in lengths:
         heavy = points(entry, length) > HEAVY
         for name, values in _inputs(entry, length, SHORT if heavy else OTHERS):
@@ -138,7 +138,7 @@ def _texts(source: str) -> list[str]:
     return [part + end for part in source.split(end) if part.strip()]
 
 
-def _spills(outcome: Outcome) -> list[str]:
+def _findings(outcome: Outcome) -> list[str]:
     """Registers that do not fit, and arrays that are not in registers, in words."""
     found = []
     for arch, kernels in outcome.kernels.items():
@@ -189,6 +189,12 @@ def candidates() -> list[str]:
     return [n for n, e in ENTRIES.items() if e.verdict == Verdict.FUSIBLE]
 
 
+def drawn(number: int, seed: int) -> list[str]:
+    """Some of the candidates: others for every seed."""
+    names = candidates()
+    return random.Random(seed).sample(names, min(max(number, 1), len(names)))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m redfuser.testing.cuda", description=__doc__,
@@ -207,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"no entry is called {unknown[0]!r}; `redfuser zoo` lists them")
     names = given.entry or candidates()
     if not given.all and not given.entry:
-        names = random.Random(given.seed).sample(names, min(max(given.sample, 1), len(names)))
+        names = drawn(given.sample, given.seed)
     outcomes = []
     try:
         for outcome in _examined(names, tuple(given.arch), given.jobs):

@@ -97,14 +97,16 @@ def running(found: CudaKernelReport) -> list[LaunchReport]:
 def test_nothing_spills_and_rows_move_in_pieces_of_16_bytes(host, case, arch):
     found = report(case, arch)
     for x in found.launches:
-        assert x.resources is not None and x.occupancy is not None
+        assert x.resources is not None
+        assert x.occupancy is not None
         assert (x.resources.spill_stores, x.resources.spill_loads, x.resources.stack) == (0, 0, 0), x.name
         assert not x.instructions.keys() & {"LDL", "STL"}, x.name
         assert x.occupancy.blocks >= 1
         assert x.occupancy.warps >= 16, "fewer than 512 threads on a multiprocessor"
     mix = running(found)[0].instructions  # a split reads its input in the first of its launches
     if case == "columns":  # neighbouring threads read neighbouring columns instead
-        assert mix.get("LDG.32", 0) and mix.get("STG.32", 0)
+        assert mix.get("LDG.32", 0)
+        assert mix.get("STG.32", 0)
         return
     assert mix.get("LDG.128", 0) >= 1
     if case in STORES:
@@ -120,7 +122,8 @@ def test_every_narrow_load_is_the_alternative_of_a_wide_one(host, case):
         assert narrow == 16 * x.instructions["LDG.128"], x.instructions
 
 
-@pytest.mark.parametrize(("case", "arch"), [(c, NEWER[i % len(NEWER)]) for i, c in enumerate(CASES)])
+@pytest.mark.parametrize("arch", NEWER)
+@pytest.mark.parametrize("case", ["layernorm", "half"])
 def test_kernels_compile_for_further_architectures(host, case, arch):
     assert all(x.resources is not None for x in report(case, arch).launches)
 
