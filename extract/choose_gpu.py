@@ -15,9 +15,10 @@ BLOCK = 128
 """Threads of a block that consists of several warps, each with its own task."""
 VECTOR_BYTES = 16
 """Widest load of a thread."""
+MOST_REGISTERS = 128
+"""Registers of a thread: as many leave four blocks of 128 threads on a multiprocessor."""
 MOST_WORDS = 72
-"""32-bit registers of a thread that may hold elements, of 128 that leave four blocks of 128 threads on a
-multiprocessor."""
+"""32-bit registers of a thread that may hold elements, of `MOST_REGISTERS`."""
 OWN_WORDS = 40
 """Registers that a thread needs for everything else; with 28 a softmax of 32768 elements spills."""
 REGISTERS = 65536
@@ -46,6 +47,12 @@ def team_threads(extent: int | None) -> int:
 def register_words(team: int) -> int:
     """32-bit registers of a thread that may hold elements of rows."""
     return min(MOST_WORDS, REGISTERS // max(team, BLOCK) - OWN_WORDS)
+
+
+def resident_blocks(block: int) -> int:
+    """Blocks of so many threads that a multiprocessor must have room for: 512 threads with 128 registers each. Where
+    nothing is said, the assembler spills registers for the sake of more."""
+    return max(1, REGISTERS // (MOST_REGISTERS * block))
 
 
 def teams_per_block(team: int) -> int:

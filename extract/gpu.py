@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from redfuser.extract.occupancy import LIMITS
 from redfuser.extract.profile import table_names, table_of
 
-BLOCK_SHARED = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
+BLOCK_SHARED = {capability: limits.block_shared for capability, limits in LIMITS.items()}
 """Compute capability -> bytes of shared memory that one block may have."""
 STATIC_SHARED = 48 << 10
 """Bytes of shared memory that a block has without asking for more."""
@@ -65,7 +66,8 @@ class Gpu:
         alike = [g for g in known if g.capability == capability]
         if alike:
             return replace(alike[0], arch=name)
-        nearest = min(known, key=lambda g: (abs(g.capability - capability), g.name))
+        nearest = min(known, key=lambda g: (abs(g.capability // 10 - capability // 10),
+                                            abs(g.capability - capability), g.name))
         return replace(nearest, arch=name, shared=BLOCK_SHARED.get(capability, STATIC_SHARED))
 
 

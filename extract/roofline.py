@@ -79,11 +79,27 @@ def predict(w: Work, device: Device, dtype: str = "float32", operands: str | Non
         times[MATRIX] = w.operations["matmul"] / (matrix * 1e9)
     for name, (own, taken) in device.own.items():
         times[name] = sum(w.operations[k] * n for k, n in taken.items()) / (own * 1e9)
-    again = 0.0 if w.row <= device.chip / 2 else w.read * (w.sweeps - 1)
-    from_cache = w.read <= device.cache_size / 2
-    times[MEMORY] = (w.read + w.written + (0.0 if from_cache else again)) / (device.dram * 1e9)
-    times[CACHE] = (w.read + w.written + again) / (device.cache * 1e9)
+    times[MEMORY] = memory_bytes(w, device) / (device.dram * 1e9)
+    times[CACHE] = (w.read + w.written + _read_again(w, device)) / (device.cache * 1e9)
     return Prediction(device.name, times, device.start_us * 1e-6)
+
+
+def memory_bytes(w: Work, device: Device) -> float:
+    """Bytes of a call that come from memory or go there."""
+    from_cache = w.read <= device.cache_size / 2
+    return w.read + w.written + (0.0 if from_cache else _read_again(w, device))
+
+
+def _read_again(w: Work, device: Device) -> float:
+    """Bytes that sweeps after the first read, where a row does not stay on chip."""
+    return 0.0 if w.row <= device.chip / 2 else w.read * (w.sweeps - 1)
+
+
+def ridge(device: Device, dtype: str = "float32", operands: str | None = None) -> float:
+    """Flop per byte of memory from which on the multiply-adds of a device take longer than its memory; parameters as
+    for `predict`."""
+    peak = device.matrix.get(operands or dtype, device.rate(dtype))
+    return 2 * peak / device.dram
 
 
 def duration(seconds: float) -> str:

@@ -66,6 +66,11 @@ class Work:
         """All scalar operations."""
         return sum(self.operations.values())
 
+    @property
+    def flops(self) -> float:
+        """Operations as peak rates count them: a slot of a multiply-add as two, all others but exchanges as one."""
+        return self.total + self.operations["fma"] + self.operations["matmul"] - self.operations["shuffle"]
+
 
 def work(fused: FusedCascade, sizes: Mapping[str, int], dtype: str = "float32", *, block: int = 1024,
          lanes: int = 8, segments: int = 1, corrects: bool = True) -> Work:

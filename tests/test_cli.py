@@ -194,6 +194,18 @@ def test_a_function_keeps_its_own_parameters(tmp_path: Path, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().out)["name"] == "f"
 
 
+def test_source_reports_on_cuda_kernels(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["source", f"{file}:softmax", "--arg", "x=8x64:float32", "--target", "cuda", "--report"]
+    assert main(arguments) == 0
+    assert "CUDA kernel softmax for sm_80" in capsys.readouterr().out
+    assert main([*arguments, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert "__global__" in data["source"]
+    assert data["report"]["kernels"][0]["launches"][0]["threads"] == 128
+    assert main([*arguments[:4], "--report"]) == 1
+    assert "no report for language 'c'" in capsys.readouterr().err
+
+
 def test_source_is_c(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["source", f"{file}:softmax", "--arg", "x=4x8:float32"]
     assert main(arguments) == 0

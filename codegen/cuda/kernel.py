@@ -21,6 +21,7 @@ from redfuser.codegen.cuda.target import CudaTarget
 from redfuser.codegen.nodes import Buf, For, If, Kernel, LetInt, LetScalar, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import nested
 from redfuser.errors import CheckError
+from redfuser.extract import choose_gpu
 from redfuser.ir import Const, Expr, op
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -108,7 +109,8 @@ class _Printer:
         w = Writer()
         w.line(f"/* {_comment_text(self._title(phase))} */")
         arguments = ",\n    ".join(text for _, text in parameters)
-        with w.block(f'extern "C" __global__ void __launch_bounds__({phase.block}) {name}(\n    {arguments})'):
+        bounds = f"{phase.block}, {choose_gpu.resident_blocks(phase.block)}"
+        with w.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(\n    {arguments})'):
             if phase.teams > 1:
                 w.line(f"const int lane = threadIdx.x % {phase.team}, team = threadIdx.x / {phase.team};")
             else:

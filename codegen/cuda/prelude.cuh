@@ -1,5 +1,5 @@
-/* Device functions of emitted kernels. A comment that starts with "section" begins a part and lists what it defines; the
- * printer keeps the parts that a kernel mentions. INLINE is the printer's.
+/* Device functions of emitted kernels. A comment that starts with "section" begins a part and lists what it defines;
+ * the printer keeps the parts that a kernel mentions. INLINE is the printer's.
  */
 /*section ALL_LANES */
 #define ALL_LANES 0xffffffffu
@@ -211,7 +211,8 @@ template <bool LARGEST, class T>
 INLINE candidate<T> warp_best(candidate<T> best) {
 #pragma unroll
   for (int step = 16; step; step /= 2) {
-    const candidate<T> other = {__shfl_xor_sync(ALL_LANES, best.key, step), __shfl_xor_sync(ALL_LANES, best.place, step),
+    const candidate<T> other = {__shfl_xor_sync(ALL_LANES, best.key, step),
+                                __shfl_xor_sync(ALL_LANES, best.place, step),
                                 __shfl_xor_sync(ALL_LANES, best.index, step)};
     if (candidate_before<LARGEST>(other, best)) best = other;
   }

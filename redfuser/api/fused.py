@@ -296,12 +296,14 @@ class Fused(Locked):
     def explain(self, *args: Any, **kwargs: Any) -> Report:
         """What was derived for arrays or specs (`rf.spec`), and the kernels that compute it (they are compiled).
 
+        With a target of CUDA it tells registers, occupancy, instructions and predicted times of the kernels on a GPU.
         These keywords belong to the function where it has parameters of that name:
 
         Keywords
         --------
         device
-            what to predict times for: "avx2", "avx512", "a10", "a100", "h100", "h200", ...; None: this machine.
+            what to predict times for: "avx2", "avx512", "a10", "a100", "h100", "h200", "b200", ...; None: this machine,
+            for CUDA an A100.
         frontier
             True: derive further forms of each cascade, measure them, and show cost, error, state and passes.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from redfuser.codegen.nodes import Kernel
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.extract import Plan
 from redfuser.frontend import Spec, Trace
-from redfuser.ir import Term
+from redfuser.ir import Cascade, Term
 from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import result_shape
+
+if TYPE_CHECKING:
+    from redfuser.api.cuda_report import CudaReport
 
 T = TypeVar("T")
 
@@ -41,6 +44,12 @@ class Group(tuple[T, ...]):
 def stand_in(shape: Iterable[int | str], dtype: str) -> Array:
     """An array of this shape and dtype for planning; its memory pages are never touched."""
     return np.empty([int(n) for n in shape], numpy_dtype(dtype))
+
+
+def operand_dtype(c: Cascade) -> str | None:
+    """The dtype of all floating inputs, where they have the same: what a matrix unit would be fed."""
+    dtypes = {t.dtype for t in c.tensors if numpy_dtype(t.dtype).kind not in "iub"}
+    return dtypes.pop() if len(dtypes) == 1 else None
 
 
 class Lowered:
@@ -151,12 +160,14 @@ class Lowered:
 
     def gpu_tiles(self, arch: str) -> Group[Kernel]:
         """The tile programs of the schedules for a GPU ("h100") or an architecture ("sm_90a")."""
-        found = []
+        return Group(kernel for _, _, kernel in self._gpu_kernels(arch))
+
+    def _gpu_kernels(self, arch: str) -> Iterable[tuple[Lowered, Piece, Kernel]]:
+        """Every cascade, with the stage it belongs to and its tile program for a GPU."""
         for stage in self.stages:
             for piece, inputs, outs in stage._pieces():
                 layouts = stage.single.layouts(piece, inputs, outs)
-                found.append(pipeline.tile_step(stage.single.job(piece, layouts, stage.sizes, arch).plan()))
-        return Group(found)
+                yield stage, piece, pipeline.tile_step(stage.single.job(piece, layouts, stage.sizes, arch).plan())
 
     @property
     def plan(self) -> Group[Plan | LibraryPlan]:
@@ -191,3 +202,22 @@ class Lowered:
             kernels = self.gpu_tiles(arch or pipeline.GPU)
             return "\n".join(pipeline.source_step(k, language, arch) for k in kernels)
         return "\n".join(pipeline.source_step(k, language) for k in self.tiles)
+
+    def report(self, language: str = "cuda", *, arch: str | None = None) -> CudaReport:
+        """What the CUDA kernels will be like on a GPU, which need not be here: registers, spills, shared memory and
+        occupancy of each launch, machine instructions, predicted time. `arch`: as for `source`. Where a tool is
+        missing, the report says which and how to get it.
+
+        Raises
+        ------
+        ValueError
+            for another language, or a GPU that does not exist.
+        """
+        from redfuser.api.cuda_report import CudaReport, report_kernel
+
+        if language != "cuda":
+            raise ValueError(f"no report for language {language!r}; there is one for 'cuda'")
+        gpu = arch or pipeline.GPU
+        return CudaReport(
+            report_kernel(kernel, piece.fused, piece.dtype, operand_dtype(piece.cascade), stage.sizes, gpu)
+            for stage, piece, kernel in self._gpu_kernels(gpu))

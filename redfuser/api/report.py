@@ -11,7 +11,8 @@ from typing import Any
 
 from redfuser import pipeline
 from redfuser.api.built import Built
-from redfuser.api.lowered import Lowered
+from redfuser.api.cuda_report import CudaKernelReport
+from redfuser.api.lowered import Lowered, operand_dtype
 from redfuser.api.products import LibraryPlan
 from redfuser.api.program import Program
 from redfuser.api.report_text import merge_text, report_lines, update_text
@@ -24,9 +25,10 @@ from redfuser.derivation.verdict import StageReport
 from redfuser.derivation.witness import Witness
 from redfuser.extract.device import Device
 from redfuser.extract.frontier import Frontier
+from redfuser.extract.gpu import gpus
 from redfuser.extract.plan_time import predict_plan
 from redfuser.extract.roofline import Prediction, predict, work_on
-from redfuser.ir import Cascade, Out, Tensor
+from redfuser.ir import Out, Tensor
 from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
 from redfuser.pipeline import Options
@@ -189,16 +191,10 @@ def report_cascade(d: Derivation, fused: FusedCascade, dtype: str, asked: Asked,
         certificate=str(d.certificate),
         seed=SEED,
         timeline=tuple(map(str, d.timeline)),
-        prediction=predict(work, asked.device, dtype, _operands(c)),
+        prediction=predict(work, asked.device, dtype, operand_dtype(c)),
         derivation=d,
         asked=asked,
     )
-
-
-def _operands(c: Cascade) -> str | None:
-    """The dtype of all floating inputs, where they have the same: what a matrix unit would be fed."""
-    dtypes = {t.dtype for t in c.tensors if numpy_dtype(t.dtype).kind not in "iub"}
-    return dtypes.pop() if len(dtypes) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -212,6 +208,7 @@ class Report:
     kernels                 the kernels that compute the result: compiled code, or the interpreter when asked for
     with_frontier           the text and the plain data hold the frontier of forms, which has to be searched for
     levels                  name of a level of the compilation -> what `f.lower(...)` has there; a page shows them
+    cuda                    with a target of CUDA, what its kernels will be like on a GPU: `Lowered.report`
     """
 
     name: str
@@ -222,6 +219,7 @@ class Report:
     with_frontier: bool = False
     elementwise: tuple[ElementwiseReport, ...] = ()
     levels: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, repr=False, compare=False)
+    cuda: tuple[CudaKernelReport, ...] = ()
 
     @property
     def frontier(self) -> list[Frontier]:
@@ -298,6 +296,7 @@ class Report:
             "cascades": [self._cascade(c) for c in self.cascades],
             "elementwise": [_plain(e) for e in self.elementwise],
             "kernels": [_plain(k) for k in self.kernels],
+            "cuda": [k.to_dict() for k in self.cuda],
             "notes": list(self.notes),
         }
 
@@ -400,8 +399,14 @@ def build_report(name: str, lowered: Lowered, device: str | None = None, frontie
     notes = (*(() if isinstance(program, Program) else _call_notes(program)),
              *(n for plan in lowered.plan if isinstance(plan, LibraryPlan) for n in plan.notes),
              *(f"assembled in plain NumPy after the kernels, not fused: {j}" for j in program.joins))
+    cuda = lowered.report(arch=device if device in gpus() else None) if on_gpu(program.options.target) else ()
     return Report(name, tuple(cascades), traffic(lowered), tuple(kernels), notes, with_frontier=frontier,
-                  elementwise=tuple(elementwise), levels=lowered.levels)
+                  elementwise=tuple(elementwise), levels=lowered.levels, cuda=tuple(cuda))
+
+
+def on_gpu(target: str) -> bool:
+    """Whether kernels of a target are CUDA."""
+    return LANGUAGES[target] == "CUDA"
 
 
 def _call_notes(program: Staged) -> Iterator[str]:

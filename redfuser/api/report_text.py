@@ -125,7 +125,8 @@ def _elementwise_lines(e: ElementwiseReport) -> Iterable[str]:
 def _kernel_lines(k: KernelInfo) -> Iterable[str]:
     how = "compiled" if k.compiled else "interpreted"
     yield f"kernel {k.name}: {k.language}, {how}, {k.runs} run{'s' * (k.runs != 1)}" + (f", {k.path}" if k.path else "")
-    yield f"  predicted on this machine {duration(k.predicted)}, workspace {k.workspace:,} bytes"
+    predicted = "" if k.language == "CUDA" else f"predicted on this machine {duration(k.predicted)}, "
+    yield f"  {predicted}workspace {k.workspace:,} bytes"
     for note in k.notes:
         yield f"  {note}"
 
@@ -139,6 +140,8 @@ def sections(r: Report) -> Iterable[tuple[str, str]]:
         yield f"elementwise {e.name}", "\n".join(_elementwise_lines(e))
     for k in r.kernels:
         yield f"kernel {k.name}", "\n".join(_kernel_lines(k))
+    for gpu in r.cuda:
+        yield f"CUDA kernel {gpu.name} for {gpu.arch}", str(gpu)
 
 
 def report_lines(r: Report) -> Iterable[str]:

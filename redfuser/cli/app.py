@@ -113,6 +113,10 @@ def source(
         str, typer.Option(callback=_language, help=f"The language of the kernel: {' or '.join(LANGUAGES)}.")
     ] = "c",
     arch: Annotated[str | None, typer.Option(help="With cuda: an architecture (sm_90a) or a device (h100).")] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="With cuda: print registers, occupancy, instructions and predicted times "
+                                            "instead of the text, with --json beside it.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -120,11 +124,16 @@ def source(
     found = find_target(function, arg or [])
     with found.blame():
         try:
-            text = found.fused.lower(*found.args, **found.kwargs).source(target, arch=arch)
+            lowered = found.fused.lower(*found.args, **found.kwargs)
+            text = lowered.source(target, arch=arch) if as_json or not report else ""
+            details = lowered.report(target, arch=arch) if report else None
         except ValueError as error:
             raise CommandError(str(error)) from error
     if as_json:
-        text = json.dumps({"function": function, "target": target, "source": text}, indent=2)
+        more = {} if details is None else {"report": details.to_dict()}
+        text = json.dumps({"function": function, "target": target, "source": text} | more, indent=2)
+    elif details is not None:
+        text = str(details)
     if out is None:
         typer.echo(text)
         return

@@ -14,33 +14,45 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
+from itertools import repeat
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
 from redfuser.derivation import Verdict
 from redfuser.errors import NoCompiler, RedfuserError, ShapeError
+from redfuser.extract import choose_gpu
 from redfuser.runtime.cuda.kernel import scheduled
+from redfuser.runtime.cuda.machine_code import FAMILIES
 from redfuser.runtime.cuda.nvrtc import compile_cuda
 from redfuser.runtime.cuda.sass import instruction_mix
 from redfuser.testing.check import CUDA_HOST, examine_target
 from redfuser.testing.subjects import FunctionSubject
 from redfuser.zoo import ENTRIES
-from redfuser.zoo.data import arguments
+from redfuser.zoo.data import OTHERS, STREAM, arguments, points
 from redfuser.zoo.entry import Entry
 
 ARCHS = ("sm_80", "sm_86", "sm_90a")
+"""Architectures on which nothing may spill."""
+NEWER = ("sm_89", "sm_100", "sm_120")
+"""Architectures for which kernels must compile: each entry is for one of them, in turn."""
 HINT = 64
 """Length of the stream that kernels are made for: up to here a row stays in registers."""
-LENGTHS = (HINT, 1, 3, 17, HINT - 1, HINT + 1, 251, 4097)
-"""Lengths of the stream: the hint first, short ones, primes, one beside a block."""
+BLOCK = choose_gpu.stream_block(4, 1)
+"""Longest block of a row that is streamed."""
+LENGTHS = (HINT, 1, 3, 17, HINT - 1, HINT + 1, 251, BLOCK + 1)
+"""Lengths of the stream: the hint first, short ones, primes, one beside the hint and one beside a block."""
 SEEDS = (0, 7)
+HEAVY = 50_000
+"""Combinations of positions from which on a run takes seconds: it has the second schedule alone, and short axes."""
+SHORT = 2
+"""Length of the other axes in a heavy run: no axis of length 1, which would be another program."""
 SAMPLE = 8
-INSTRUCTIONS = ("LDG.128", "LDG.32", "STG.128", "STG.32", "LDL", "STL", "SHFL", "BAR", "MUFU")
-"""Machine instructions that are counted: wide and narrow accesses, spills, exchanges, barriers, special functions."""
-SPILLS = 64
-"""Bytes of spilled registers per thread that are no finding: assemblers trade a few for occupancy."""
+SPILLS = 0
+"""Bytes of spilled registers per thread that are no finding."""
 MISSING = 3
 
 
@@ -64,8 +76,10 @@ class Outcome:
 
 
 def examine(entry: Entry, archs: Sequence[str] = ARCHS, lengths: Sequence[int] = LENGTHS,
-            seeds: Sequence[int] = SEEDS) -> Outcome:
+            seeds: Sequence[int] = SEEDS, newer: Sequence[str] = ()) -> Outcome:
     """Print, compile and run the kernels of an entry; lengths that the entry refuses are left out.
+
+    Spilled registers and local memory are findings on `archs`; for `newer` ones kernels are compiled, no more.
 
     Raises
     ------
@@ -76,19 +90,22 @@ def examine(entry: Entry, archs: Sequence[str] = ARCHS, lengths: Sequence[int] =
     given = arguments(entry, "mixed", stream=lengths[0])
     try:
         subject = FunctionSubject(entry.fn, tuple(given.values()), (CUDA_HOST, "interpret"))
-        for arch in archs:
+        for arch in (*archs, *newer):
             source = subject.pattern.source("cuda", arch=arch)
             for one in _texts(source):
-                outcome.kernels.setdefault(arch, {}).update(_machine_code(one, arch))
+                found = _machine_code(one, arch)
+                if arch in archs:
+                    outcome.kernels.setdefault(arch, {}).update(found)
     except NoCompiler:
         raise
     except (RedfuserError, ValueError) as error:
         outcome.problems.append(f"{type(error).__name__}: {error}")
         return outcome
-    outcome.problems += _spills(outcome)
+    outcome.problems += _findings(outcome)
     for length in lengths:
-        for name, values in _inputs(entry, length):
-            for seed in seeds:
+        heavy = points(entry, length) > HEAVY
+        for name, values in _inputs(entry, length, SHORT if heavy else OTHERS):
+            for seed in seeds[-1:] if heavy else seeds:
                 started = time.perf_counter()
                 problem = _run(subject, values, seed)
                 seconds = time.perf_counter() - started
@@ -108,10 +125,10 @@ def examine(entry: Entry, archs: Sequence[str] = ARCHS, lengths: Sequence[int] =
 
 
 def _machine_code(source: str, arch: str) -> dict[str, dict[str, Any]]:
-    """Function -> its resources, and how often some machine instructions stand in it."""
+    """Function -> its resources, and how often machine instructions stand in it."""
     compiled = compile_cuda(source, arch, kind="cubin")
     mix = instruction_mix(compiled.data)
-    return {k: {**asdict(r), "instructions": {i: mix[k][i] if k in mix else 0 for i in INSTRUCTIONS}}
+    return {k: {**asdict(r), "instructions": {i: mix[k][i] if k in mix else 0 for i in FAMILIES}}
             for k, r in compiled.resources.items()}
 
 
@@ -121,22 +138,38 @@ def _texts(source: str) -> list[str]:
     return [part + end for part in source.split(end) if part.strip()]
 
 
-def _spills(outcome: Outcome) -> list[str]:
-    return [f"{kernel} spills {used['spill_stores']} bytes of registers on {arch}"
-            for arch, kernels in outcome.kernels.items() for kernel, used in kernels.items()
-            if used["spill_stores"] > SPILLS]
+def _findings(outcome: Outcome) -> list[str]:
+    """Registers that do not fit, and arrays that are not in registers, in words."""
+    found = []
+    for arch, kernels in outcome.kernels.items():
+        for kernel, used in kernels.items():
+            if used["spill_stores"] > SPILLS:
+                found.append(f"{kernel} spills {used['spill_stores']} bytes of registers on {arch}")
+            elif used["stack"] or used["instructions"]["LDL"] or used["instructions"]["STL"]:
+                found.append(f"{kernel} keeps {used['stack']} bytes in local memory on {arch}")
+    return found
 
 
-def _inputs(entry: Entry, length: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Arguments of one length: numbers; and once with masked elements and a row without any live one."""
-    values = arguments(entry, "mixed", seed=length, stream=length)
+def _inputs(entry: Entry, length: int, others: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Arguments of one length: numbers; once with a row without any live element; and, for a row of several blocks,
+    with nothing live in the first of them."""
+    values = arguments(entry, "mixed", seed=length, stream=length, others=others)
     yield "numbers", values
-    masks = [a.name for a in entry.arguments if a.kind == "mask"]
+    masks = {a.name: a.axes.index(STREAM) for a in entry.arguments if a.kind == "mask" and STREAM in a.axes}
     if masks and length == HINT:
-        dead = {n: values[n].copy() for n in masks}
-        for a in dead.values():
-            a[0] = False
-        yield "a dead row", {**values, **dead}
+        yield "a dead row", {**values, **{n: _dead(values[n], 0, slice(1)) for n in masks}}
+    if masks and length > BLOCK:
+        first = {n: _dead(values[n], axis, slice(BLOCK)) for n, axis in masks.items()}
+        for n, axis in masks.items():
+            np.moveaxis(first[n], axis, 0)[BLOCK:] = True
+        yield "a dead first block", {**values, **first}
+
+
+def _dead(mask: np.ndarray[Any, Any], axis: int, where: slice) -> np.ndarray[Any, Any]:
+    """A mask without live elements at some positions of an axis."""
+    found = mask.copy()
+    np.moveaxis(found, axis, 0)[where] = False
+    return found
 
 
 def _run(subject: FunctionSubject, values: Mapping[str, Any], seed: int, target: str = CUDA_HOST) -> str | None:
@@ -156,6 +189,12 @@ def candidates() -> list[str]:
     return [n for n, e in ENTRIES.items() if e.verdict == Verdict.FUSIBLE]
 
 
+def drawn(number: int, seed: int) -> list[str]:
+    """Some of the candidates: others for every seed."""
+    names = candidates()
+    return random.Random(seed).sample(names, min(max(number, 1), len(names)))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m redfuser.testing.cuda", description=__doc__,
@@ -165,7 +204,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     which.add_argument("--all", action="store_true", help="all fusible entries of the catalogue")
     which.add_argument("--entry", nargs="+", metavar="NAME", help="these entries")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument("--arch", nargs="*", default=list(ARCHS), help="architectures to compile for")
+    parser.add_argument("--arch", nargs="*", default=list(ARCHS), help="architectures on which nothing may spill")
+    parser.add_argument("--jobs", type=int, default=1, help="processes to use (default 1)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     given = parser.parse_args(argv)
     unknown = [n for n in given.entry or () if n not in ENTRIES]
@@ -173,14 +213,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"no entry is called {unknown[0]!r}; `redfuser zoo` lists them")
     names = given.entry or candidates()
     if not given.all and not given.entry:
-        names = random.Random(given.seed).sample(names, min(max(given.sample, 1), len(names)))
+        names = drawn(given.sample, given.seed)
     outcomes = []
     try:
-        with np.errstate(all="ignore"):
-            for name in names:
-                outcomes.append(examine(ENTRIES[name], given.arch))
-                if not given.json:
-                    print(line(outcomes[-1]), flush=True)
+        for outcome in _examined(names, tuple(given.arch), given.jobs):
+            outcomes.append(outcome)
+            if not given.json:
+                print(line(outcome), flush=True)
     except NoCompiler as missing:
         print(missing, file=sys.stderr)
         return MISSING
@@ -190,6 +229,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print(f"{len(outcomes)} entries as CUDA, {len(bad)} with findings")
     return 1 if bad else 0
+
+
+def _examined(names: Sequence[str], archs: tuple[str, ...], jobs: int) -> Iterator[Outcome]:
+    """Outcomes in order, by several processes where asked for."""
+    if jobs < 2:
+        yield from map(_by_name, names, repeat(archs))
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_by_name, names, repeat(archs))
+
+
+def _by_name(name: str, archs: tuple[str, ...]) -> Outcome:
+    newer = NEWER[candidates().index(name) % len(NEWER)] if name in candidates() else NEWER[0]
+    with np.errstate(all="ignore"):
+        return examine(ENTRIES[name], archs, newer=(newer,))
 
 
 def line(o: Outcome) -> str:

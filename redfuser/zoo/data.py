@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,17 +51,25 @@ DATA_SETS: Mapping[str, Callable[[np.random.Generator, tuple[int, ...]], Array]]
 """location: mean 1e4, spread 1e-3; scores: up to 1e4 in magnitude; mixed: both signs, three orders of magnitude."""
 
 
-def arguments(entry: Entry, data_set: str, seed: int = 0, stream: int = LENGTHS[STREAM]) -> dict[str, Any]:
+def arguments(entry: Entry, data_set: str, seed: int = 0, stream: int = LENGTHS[STREAM],
+              others: int = OTHERS) -> dict[str, Any]:
     """Arguments of an entry: float32 and bool arrays, Python numbers. The same for the same seed.
 
-    `stream`: length of the stream.
+    `stream`: length of the stream; `others`: of the axes that have no length of their own.
     """
     rng = np.random.default_rng(zlib.crc32(f"{entry.name}:{data_set}:{seed}".encode()))
-    return {a.name: _argument(a, data_set, rng, LENGTHS | {STREAM: stream}) for a in entry.arguments}
+    return {a.name: _argument(a, data_set, rng, LENGTHS | {STREAM: stream}, others) for a in entry.arguments}
 
 
-def _argument(a: Argument, data_set: str, rng: np.random.Generator, lengths: Mapping[str, int]) -> Any:
-    shape = tuple(lengths.get(x, OTHERS) for x in a.axes)
+def points(entry: Entry, stream: int, others: int = OTHERS) -> int:
+    """Combinations of positions of all axes of its arguments."""
+    axes = {x for a in entry.arguments for x in a.axes}
+    return math.prod((LENGTHS | {STREAM: stream}).get(x, others) for x in axes)
+
+
+def _argument(a: Argument, data_set: str, rng: np.random.Generator, lengths: Mapping[str, int],
+              others: int = OTHERS) -> Any:
+    shape = tuple(lengths.get(x, others) for x in a.axes)
     if a.kind == "number":
         return NUMBER
     if a.kind == "mask":

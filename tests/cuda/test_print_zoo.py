@@ -1,4 +1,4 @@
-"""`target="cuda-host"`, and a seeded sample of the catalogue as CUDA."""
+"""`target="cuda-host"`, and a few entries of the catalogue as CUDA; `python -m redfuser.testing.cuda` draws others."""
 
 from __future__ import annotations
 
@@ -11,16 +11,48 @@ from redfuser.ir.dtypes import numpy_dtype
 from redfuser.testing import cuda
 from redfuser.zoo import ENTRIES
 
-SAMPLE = ("softmax_top2", "any_above_mean", "policy_variance", "peak_by_weight")
+FIXED = {"softmax_top2": ("sm_90a",), "trimmed_spread": ("sm_86",), "any_above_mean": ("sm_80",),
+         "masked_router": ("sm_80",)}
+"""Entry -> architectures on which it must not spill: two that did, and two with masks."""
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", FIXED)
 def test_entries_of_the_catalogue(host, name):
     with np.errstate(all="ignore"):
-        found = cuda.examine(ENTRIES[name], ("sm_80", "sm_90a"), lengths=(64, 17, 65, 300))
+        found = cuda.examine(ENTRIES[name], FIXED[name], lengths=(64, 1, 65, cuda.BLOCK + 1))
     assert found.problems == []
-    assert found.runs >= 4
+    assert found.runs >= 8
     assert all(used["registers"] <= 128 for kernels in found.kernels.values() for used in kernels.values())
+
+
+def test_what_a_catalogue_run_tries():
+    """Length 1, primes, one beside a tile on either side, dead rows, a dead first block."""
+    tile, block = cuda.HINT, cuda.BLOCK
+    assert {1, 3, 17, 251, tile - 1, tile, tile + 1, block + 1} <= set(cuda.LENGTHS)
+    entry = ENTRIES["masked_router"]
+    assert [name for name, _ in cuda._inputs(entry, tile, 3)] == ["numbers", "a dead row"]
+    (_, numbers), (name, first) = cuda._inputs(entry, block + 1, 2)
+    assert name == "a dead first block"
+    assert numbers["mask"].shape == (2, block + 1)
+    assert not first["mask"][:, :block].any()
+    assert first["mask"][:, block:].all()
+    (_, _), (_, dead) = cuda._inputs(entry, tile, 3)
+    assert not dead["mask"][0].any()
+    assert dead["mask"][1:].any()
+
+
+def test_local_memory_is_a_finding():
+    used = {"spill_stores": 0, "stack": 0, "instructions": {"LDL": 0, "STL": 0}}
+    kernels = {"sm_80": {"a": used, "b": {**used, "spill_stores": 4}, "c": {**used, "stack": 8}}}
+    assert cuda._findings(cuda.Outcome("one", kernels=kernels)) == [
+        "b spills 4 bytes of registers on sm_80", "c keeps 8 bytes in local memory on sm_80"]
+
+
+def test_other_seeds_draw_other_entries():
+    drawn = {tuple(cuda.drawn(6, seed)) for seed in range(8)}
+    assert len(drawn) == 8
+    assert all(len(set(names)) == 6 for names in drawn)
+    assert cuda.drawn(6, 3) == cuda.drawn(6, 3)
 
 
 def normalised(x, axis=-1):

@@ -175,7 +175,7 @@ def test_shared_memory_before_global_memory() -> None:
 
 
 def test_devices() -> None:
-    assert gpus() == ["a10", "a100", "h100", "h200"]
+    assert gpus() == ["a10", "a100", "b200", "h100", "h200"]
     assert Gpu.of("sm_90a").arch == "sm_90a"
     assert (Gpu.of("h100").units, Gpu.of("h100").shared) == (132, 227 << 10)
     assert Gpu.of("sm_120").shared == 99 << 10

@@ -13,7 +13,8 @@ static double rounded(int operation, int mode, bool single, double a, double b, 
     const int before = fegetround();
     fesetround(modes[mode]);
     volatile double x = a, y = b, z = c, result = 0;
-    volatile float fx = static_cast<float>(a), fy = static_cast<float>(b), fz = static_cast<float>(c), single_result = 0;
+    volatile float fx = static_cast<float>(a), fy = static_cast<float>(b), fz = static_cast<float>(c);
+    volatile float single_result = 0;
     switch (operation) {
         case ROUND_ADD: single ? single_result = fx + fy : result = x + y; break;
         case ROUND_MUL: single ? single_result = fx * fy : result = x * y; break;
@@ -153,7 +154,8 @@ static bool prepare_launch() {
 static bool make_arena() {
     if (arena) return true;
     for (arena_size = 1ull << 36; arena_size >= 1ull << 28; arena_size >>= 2) {
-        void* memory = mmap(nullptr, arena_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* memory = mmap(nullptr, arena_size, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) continue;
         arena = reinterpret_cast<uint64_t>(memory);
         pages.assign(arena_size / PAGE, 0);
@@ -184,7 +186,8 @@ static uint64_t take_span(uint64_t length) {
 static uint64_t span_length(uint64_t size) { return (size + 256 + PAGE - 1) / PAGE * PAGE + PAGE; }
 
 static Cell* make_cells(uint64_t size) {
-    void* cells = mmap(nullptr, size * sizeof(Cell), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* cells = mmap(nullptr, size * sizeof(Cell), PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return cells == MAP_FAILED ? nullptr : static_cast<Cell*>(cells);
 }
 

@@ -59,7 +59,8 @@ struct Executor {
     void (*fence)(Thread*, int scope);  // 0: block, 1: device
     uint32_t (*barrier)(Thread*, int id, int count, int kind, bool value, bool wait, uint32_t site);
     void (*warp_barrier)(Thread*, uint32_t mask, uint32_t site);
-    uint32_t (*shuffle)(Thread*, int mode, uint32_t mask, uint32_t value, uint32_t b, uint32_t c, bool* valid, uint32_t site);
+    uint32_t (*shuffle)(Thread*, int mode, uint32_t mask, uint32_t value, uint32_t b, uint32_t c, bool* valid,
+        uint32_t site);
     uint32_t (*vote)(Thread*, uint32_t mask, bool value, uint32_t site);
     uint32_t (*match)(Thread*, uint32_t mask, uint64_t value, bool all, bool* equal, uint32_t site);
     uint32_t (*reduce)(Thread*, int operation, uint32_t mask, uint32_t value, uint32_t site);

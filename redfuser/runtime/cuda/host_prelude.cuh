@@ -80,8 +80,10 @@ RF_INLINE unsigned __byte_perm(unsigned a, unsigned b, unsigned s) { return rf::
 RF_INLINE unsigned __umulhi(unsigned a, unsigned b) { return rf::high(a, b); }
 RF_INLINE int __mulhi(int a, int b) { return rf::high(a, b); }
 
-template <class A, class B> RF_INLINE auto rf_min(A a, B b) { using T = decltype(a + b); return (T)a < (T)b ? (T)a : (T)b; }
-template <class A, class B> RF_INLINE auto rf_max(A a, B b) { using T = decltype(a + b); return (T)a > (T)b ? (T)a : (T)b; }
+template <class A, class B>
+RF_INLINE auto rf_min(A a, B b) { using T = decltype(a + b); return (T)a < (T)b ? (T)a : (T)b; }
+template <class A, class B>
+RF_INLINE auto rf_max(A a, B b) { using T = decltype(a + b); return (T)a > (T)b ? (T)a : (T)b; }
 RF_INLINE float rf_min(float a, float b) { return rf::float_min<false>(a, b); }
 RF_INLINE float rf_max(float a, float b) { return rf::float_max<false>(a, b); }
 #define min rf_min
@@ -207,12 +209,15 @@ RF_INLINE unsigned char* dynamic_shared() { return machine->shared; }
 #define __cvta_generic_to_shared(p) ((size_t)::rf_host::shared_address(p))
 #define atomicAdd(p, v) ::rf_host::atomic(RF_LINE, p, [&](auto old) { return (decltype(old))(old + (v)); })
 #define atomicSub(p, v) ::rf_host::atomic(RF_LINE, p, [&](auto old) { return (decltype(old))(old - (v)); })
-#define atomicMax(p, v) ::rf_host::atomic(RF_LINE, p, [&](auto old) { return old > (decltype(old))(v) ? old : (decltype(old))(v); })
-#define atomicMin(p, v) ::rf_host::atomic(RF_LINE, p, [&](auto old) { return old < (decltype(old))(v) ? old : (decltype(old))(v); })
+#define atomicMax(p, v) \
+    ::rf_host::atomic(RF_LINE, p, [&](auto old) { return old > (decltype(old))(v) ? old : (decltype(old))(v); })
+#define atomicMin(p, v) \
+    ::rf_host::atomic(RF_LINE, p, [&](auto old) { return old < (decltype(old))(v) ? old : (decltype(old))(v); })
 #define atomicAnd(p, v) ::rf_host::atomic(RF_LINE, p, [&](auto old) { return (decltype(old))(old & (v)); })
 #define atomicOr(p, v) ::rf_host::atomic(RF_LINE, p, [&](auto old) { return (decltype(old))(old | (v)); })
 #define atomicExch(p, v) ::rf_host::atomic(RF_LINE, p, [&](auto old) { return (decltype(old))(v); })
-#define atomicCAS(p, c, v) ::rf_host::atomic(RF_LINE, p, [&](auto old) { return old == (decltype(old))(c) ? (decltype(old))(v) : old; })
+#define atomicCAS(p, c, v) \
+    ::rf_host::atomic(RF_LINE, p, [&](auto old) { return old == (decltype(old))(c) ? (decltype(old))(v) : old; })
 template <class T> RF_INLINE T __ldg(const T* p) { return *p; }
 
 // ---- what the compiler's instrumentation calls ----
@@ -244,7 +249,10 @@ RF_PLAIN static void found(const void* place, const char* kind, const char* text
     RF_HOOK void __tsan_unaligned_write##N(void* p) { rf_host::touch(p, N, rf::WRITE, RF_PC); } \
     RF_HOOK void __tsan_volatile_read##N(void* p) { rf_host::touch(p, N, rf::READ | rf::STRONG, RF_PC); } \
     RF_HOOK void __tsan_volatile_write##N(void* p) { rf_host::touch(p, N, rf::WRITE | rf::STRONG, RF_PC); } \
-    RF_HOOK void __tsan_read_write##N(void* p) { rf_host::touch(p, N, rf::READ, RF_PC); rf_host::touch(p, N, rf::WRITE, RF_PC); }
+    RF_HOOK void __tsan_read_write##N(void* p) { \
+        rf_host::touch(p, N, rf::READ, RF_PC); \
+        rf_host::touch(p, N, rf::WRITE, RF_PC); \
+    }
 RF_HOOKS(1) RF_HOOKS(2) RF_HOOKS(4) RF_HOOKS(8) RF_HOOKS(16)
 RF_HOOK void __tsan_init() {}
 RF_HOOK void __tsan_func_entry(void*) {}
@@ -263,13 +271,15 @@ RF_HOOK void* __tsan_memset(void* to, int value, size_t n) {
 RF_HOOK void __sanitizer_cov_trace_pc() {  // at every basic block
     if (!rf::machine || !rf::machine->running) return;
     if (--rf::machine->running->jumps < 0)
-        rf::rx->fail(rf::self(), rf_host::site_of(RF_PC), "runaway", "the thread has run so long that it counts as caught in a loop");
+        rf::rx->fail(rf::self(), rf_host::site_of(RF_PC), "runaway",
+            "the thread has run so long that it counts as caught in a loop");
 }
 
 #define RF_FOUND(name, kind, text, ...) \
     RF_HOOK void __ubsan_handle_##name(void* d, ##__VA_ARGS__) { rf_host::found(d, kind, text); } \
     RF_HOOK void __ubsan_handle_##name##_abort(void* d, ##__VA_ARGS__) { rf_host::found(d, kind, text); }
-RF_FOUND(type_mismatch_v1, "misaligned", "an access through a pointer that is not a multiple of its type's alignment", size_t)
+RF_FOUND(type_mismatch_v1, "misaligned",
+    "an access through a pointer that is not a multiple of its type's alignment", size_t)
 RF_FOUND(out_of_bounds, "out-of-bounds", "an index beyond the end of an array", size_t)
 RF_FOUND(shift_out_of_bounds, "undefined", "a shift by a negative amount, or by the width or more", size_t, size_t)
 RF_FOUND(add_overflow, "undefined", "a sum of signed integers that overflows", size_t, size_t)
@@ -311,12 +321,17 @@ template <class... Types> RF_PLAIN static void describe(void (*)(Types...), unsi
 }  // namespace rf_host
 
 #define RF_EXPORT_KERNEL(name, full) \
-    RF_EXPORT RF_PLAIN void rf_kernel_##name(::rf::Thread*, unsigned char* arguments) { rf_host::call(&full, arguments); } \
+    RF_EXPORT RF_PLAIN void rf_kernel_##name(::rf::Thread*, unsigned char* arguments) { \
+        rf_host::call(&full, arguments); \
+    } \
     RF_EXPORT RF_PLAIN void rf_params_##name(unsigned* out) { rf_host::describe(&full, out); }
 
 namespace rf { const Executor* rx; Machine* machine; }
 RF_EXPORT RF_PLAIN void rf_bind(const rf::Executor* executor) { rf::rx = executor; rf::machine = executor->machine; }
-RF_EXPORT RF_PLAIN unsigned char* rf_section(size_t* size) { *size = (size_t)(__stop_rf_shared - __start_rf_shared); return __start_rf_shared; }
+RF_EXPORT RF_PLAIN unsigned char* rf_section(size_t* size) {
+    *size = (size_t)(__stop_rf_shared - __start_rf_shared);
+    return __start_rf_shared;
+}
 RF_EXPORT RF_PLAIN size_t rf_anchor() {  // the anchor's place in the library's file
     Dl_info info;
     return dladdr((void*)&rf_host::anchor, &info) ? (size_t)((char*)&rf_host::anchor - (char*)info.dli_fbase) : 0;

@@ -206,7 +206,8 @@ static unsigned char* global(Thread* thread, uint64_t address, uint32_t size, in
         if (address < PAGE)
             fail(self, site, "out-of-bounds", "%s of %u bytes at address %llu: a null pointer, or one from an integer",
                  verb(access), size, static_cast<unsigned long long>(address));
-        fail(self, site, "out-of-bounds", "%s of %u bytes at an address that belongs to no argument", verb(access), size);
+        fail(self, site, "out-of-bounds", "%s of %u bytes at an address that belongs to no argument", verb(access),
+            size);
     }
     const uint64_t offset = address - region->address;
     if (offset >= region->size || size > region->size - offset)

@@ -68,23 +68,41 @@ template <bool brain> static inline uint16_t half_code(float value) {
     return brain ? float_to_bf16(value) : float_to_f16(value);
 }
 // Sums and products of two halves have at most twice their digits and a few more: float rounds them innocuously.
-template <bool b> static inline uint16_t half_add(uint16_t x, uint16_t y) { return half_code<b>(half_value<b>(x) + half_value<b>(y)); }
-template <bool b> static inline uint16_t half_sub(uint16_t x, uint16_t y) { return half_code<b>(half_value<b>(x) - half_value<b>(y)); }
-template <bool b> static inline uint16_t half_mul(uint16_t x, uint16_t y) { return half_code<b>(half_value<b>(x) * half_value<b>(y)); }
+template <bool b>
+static inline uint16_t half_add(uint16_t x, uint16_t y) { return half_code<b>(half_value<b>(x) + half_value<b>(y)); }
+template <bool b>
+static inline uint16_t half_sub(uint16_t x, uint16_t y) { return half_code<b>(half_value<b>(x) - half_value<b>(y)); }
+template <bool b>
+static inline uint16_t half_mul(uint16_t x, uint16_t y) { return half_code<b>(half_value<b>(x) * half_value<b>(y)); }
 template <bool b> static inline uint16_t half_fma(uint16_t x, uint16_t y, uint16_t z) {
     return (uint16_t)encode(fused_odd(half_value<b>(x), half_value<b>(y), half_value<b>(z)), b ? BF16 : F16);
 }
 template <bool b> static inline uint16_t half_neg(uint16_t x) { return x ^ 0x8000; }
 template <bool b> static inline uint16_t half_abs(uint16_t x) { return x & 0x7fff; }
-template <bool b> static inline uint16_t half_min(uint16_t x, uint16_t y) { return half_code<b>(float_min<false>(half_value<b>(x), half_value<b>(y))); }
-template <bool b> static inline uint16_t half_max(uint16_t x, uint16_t y) { return half_code<b>(float_max<false>(half_value<b>(x), half_value<b>(y))); }
-template <bool b> static inline uint16_t half_min_nan(uint16_t x, uint16_t y) { return half_code<b>(float_min<true>(half_value<b>(x), half_value<b>(y))); }
-template <bool b> static inline uint16_t half_max_nan(uint16_t x, uint16_t y) { return half_code<b>(float_max<true>(half_value<b>(x), half_value<b>(y))); }
+template <bool b>
+static inline uint16_t half_min(uint16_t x, uint16_t y) {
+    return half_code<b>(float_min<false>(half_value<b>(x), half_value<b>(y)));
+}
+template <bool b>
+static inline uint16_t half_max(uint16_t x, uint16_t y) {
+    return half_code<b>(float_max<false>(half_value<b>(x), half_value<b>(y)));
+}
+template <bool b>
+static inline uint16_t half_min_nan(uint16_t x, uint16_t y) {
+    return half_code<b>(float_min<true>(half_value<b>(x), half_value<b>(y)));
+}
+template <bool b>
+static inline uint16_t half_max_nan(uint16_t x, uint16_t y) {
+    return half_code<b>(float_max<true>(half_value<b>(x), half_value<b>(y)));
+}
 template <bool b> static inline uint16_t half_sat(uint16_t x) { return half_code<b>(saturated(half_value<b>(x))); }
-template <bool b> static inline uint16_t half_relu(uint16_t x) { return half_value<b>(x) == half_value<b>(x) && x & 0x8000 ? 0 : x; }
+template <bool b>
+static inline uint16_t half_relu(uint16_t x) { return half_value<b>(x) == half_value<b>(x) && x & 0x8000 ? 0 : x; }
 template <bool b> static inline uint16_t half_ftz(uint16_t x) { return x & (b ? 0x7f80 : 0x7c00) ? x : x & 0x8000; }
-template <bool b> static inline uint16_t half_exp2(uint16_t x) { return half_code<b>(__builtin_exp2f(half_value<b>(x))); }
-template <bool b> static inline uint16_t half_hyperbolic_tangent(uint16_t x) { return half_code<b>(__builtin_tanhf(half_value<b>(x))); }
+template <bool b>
+static inline uint16_t half_exp2(uint16_t x) { return half_code<b>(__builtin_exp2f(half_value<b>(x))); }
+template <bool b>
+static inline uint16_t half_hyperbolic_tangent(uint16_t x) { return half_code<b>(__builtin_tanhf(half_value<b>(x))); }
 
 #define RF_PAIR1(name) \
     template <bool b> static inline uint32_t pair_##name(uint32_t x) { \
@@ -92,7 +110,8 @@ template <bool b> static inline uint16_t half_hyperbolic_tangent(uint16_t x) { r
     }
 #define RF_PAIR2(name) \
     template <bool b> static inline uint32_t pair_##name(uint32_t x, uint32_t y) { \
-        return half_##name<b>((uint16_t)x, (uint16_t)y) | (uint32_t)half_##name<b>((uint16_t)(x >> 16), (uint16_t)(y >> 16)) << 16; \
+        const uint32_t high = half_##name<b>((uint16_t)(x >> 16), (uint16_t)(y >> 16)); \
+        return half_##name<b>((uint16_t)x, (uint16_t)y) | high << 16; \
     }
 RF_PAIR1(neg) RF_PAIR1(abs) RF_PAIR1(sat) RF_PAIR1(relu) RF_PAIR1(ftz) RF_PAIR1(exp2) RF_PAIR1(hyperbolic_tangent)
 RF_PAIR2(add) RF_PAIR2(sub) RF_PAIR2(mul) RF_PAIR2(min) RF_PAIR2(max) RF_PAIR2(min_nan) RF_PAIR2(max_nan)
@@ -106,7 +125,9 @@ template <bool b> static inline uint32_t pair_fma(uint32_t x, uint32_t y, uint32
 static inline bool is_negative(int64_t x) { return x < 0; }
 template <class T> constexpr T least_of() { return (T)-1 < (T)0 ? (T)((T)1 << (8 * sizeof(T) - 2)) * (T)-2 : (T)0; }
 template <class T> constexpr T most_of() { return (T)~least_of<T>(); }
-static inline int32_t clamp_s32(int64_t x) { return x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : (int32_t)x; }
+static inline int32_t clamp_s32(int64_t x) {
+    return x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : (int32_t)x;
+}
 
 template <class T, class From> static inline T clamped(From x) {
     const __int128 wide = x, least = least_of<T>(), most = most_of<T>();
@@ -133,7 +154,8 @@ template <class T> static inline double odd_double(T x) {
 }
 
 template <class T> static inline T high(T a, T b) { return (T)(((__int128)a * (__int128)b) >> 8 * sizeof(T)); }
-template <> inline uint64_t high<uint64_t>(uint64_t a, uint64_t b) { return (uint64_t)(((unsigned __int128)a * b) >> 64); }
+template <>
+inline uint64_t high<uint64_t>(uint64_t a, uint64_t b) { return (uint64_t)(((unsigned __int128)a * b) >> 64); }
 template <class T> static inline T low24(T x) { return (T)((T)((uint32_t)x << 8) >> 8); }
 
 template <class T> static inline T add_carry(Thread* self, T a, T b, uint32_t carry) {
@@ -176,7 +198,8 @@ template <class T> static inline T reversed(T x) {
     return result;
 }
 
-template <class T> static inline T shift_left(T x, uint32_t n) { return n >= 8 * sizeof(T) ? (T)0 : (T)((uint64_t)x << n); }
+template <class T>
+static inline T shift_left(T x, uint32_t n) { return n >= 8 * sizeof(T) ? (T)0 : (T)((uint64_t)x << n); }
 template <class T> static inline T shift_right(T x, uint32_t n) {
     const uint32_t most = (uint32_t)(8 * sizeof(T)) - 1;
     if (n > most) return (T)-1 < (T)0 ? (T)(x >> most) : (T)0;
@@ -238,13 +261,17 @@ static inline uint32_t permuted(uint32_t a, uint32_t b, uint32_t selector) {
     }
     return result;
 }
-static inline uint32_t permuted_f4e(uint32_t a, uint32_t b, uint32_t s) { return (uint32_t)(((uint64_t)b << 32 | a) >> 8 * (s & 3)); }
+static inline uint32_t permuted_f4e(uint32_t a, uint32_t b, uint32_t s) {
+    return (uint32_t)(((uint64_t)b << 32 | a) >> 8 * (s & 3));
+}
 static inline uint32_t permuted_b4e(uint32_t a, uint32_t b, uint32_t s) {
     static const uint32_t selectors[] = {0x5670, 0x6701, 0x7012, 0x0123};
     return permuted(a, b, selectors[s & 3]);
 }
 static inline uint32_t permuted_rc8(uint32_t a, uint32_t b, uint32_t s) { return permuted(a, b, 0x1111 * (s & 3)); }
-static inline uint32_t permuted_rc16(uint32_t a, uint32_t b, uint32_t s) { return permuted(a, b, s & 1 ? 0x3232 : 0x1010); }
+static inline uint32_t permuted_rc16(uint32_t a, uint32_t b, uint32_t s) {
+    return permuted(a, b, s & 1 ? 0x3232 : 0x1010);
+}
 static inline uint32_t permuted_ecl(uint32_t a, uint32_t b, uint32_t s) {
     static const uint32_t selectors[] = {0x3210, 0x3211, 0x3222, 0x3333};
     return permuted(a, b, selectors[s & 3]);
@@ -275,11 +302,14 @@ template <class T> static inline T load(const unsigned char* p) { T x; memcpy(&x
 template <class T> static inline void store(unsigned char* p, T x) { memcpy(p, &x, sizeof x); }
 
 // Memory that is the thread's own, or constant: only its bounds and the alignment are checked.
-static inline unsigned char* own(Thread* self, uint64_t address, uint32_t size, uint64_t low, uint64_t high, uint32_t site) {
+static inline unsigned char* own(Thread* self, uint64_t address, uint32_t size, uint64_t low, uint64_t high,
+    uint32_t site) {
     if (address - low >= high - low || size > high - address)
-        rx->fail(self, site, "out-of-bounds", "access of %u bytes at byte %lld of a local or constant array of %llu", size,
+        rx->fail(self, site, "out-of-bounds", "access of %u bytes at byte %lld of a local or constant array of %llu",
+            size,
                  (long long)(address - low), (unsigned long long)(high - low));
-    if (address & (size - 1)) rx->fail(self, site, "misaligned", "access of %u bytes to a local or constant array", size);
+    if (address & (size - 1))
+        rx->fail(self, site, "misaligned", "access of %u bytes to a local or constant array", size);
     return reinterpret_cast<unsigned char*>(address);
 }
 

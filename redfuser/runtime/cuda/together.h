@@ -31,11 +31,13 @@ static Rendezvous* meeting_of(Fiber* self, Warp& warp, uint32_t mask, Collective
             if (!empty) empty = &m;
         } else if (m.mask == mask) {
             if (m.site != site || m.work != work)
-                fail(self, site, "divergent-collective", "%s with mask %08x, while lanes %08x of its mask wait in %s at {site %u}",
+                fail(self, site, "divergent-collective",
+                    "%s with mask %08x, while lanes %08x of its mask wait in %s at {site %u}",
                      name, mask, m.arrived, m.name, m.site);
             return &m;
         } else if (m.mask & mask) {
-            fail(self, site, "divergent-collective", "%s with mask %08x, while lanes %08x wait in %s with mask %08x at {site %u}",
+            fail(self, site, "divergent-collective",
+                "%s with mask %08x, while lanes %08x wait in %s with mask %08x at {site %u}",
                  name, mask, m.arrived, m.name, m.mask, m.site);
         }
     }
@@ -49,9 +51,11 @@ static void collective(Fiber* self, Collective work, const char* name, uint32_t 
     Warp& warp = warps[self->warp];
     const uint32_t bit = 1u << self->lane;
     if (!(mask & bit))
-        fail(self, site, "divergent-collective", "%s by lane %u, which is not in its mask %08x", name, self->lane, mask);
+        fail(self, site, "divergent-collective", "%s by lane %u, which is not in its mask %08x", name, self->lane,
+            mask);
     if (mask & ~warp.present)
-        fail(self, site, "divergent-collective", "%s with mask %08x names lanes that the block does not have (%08x exist)",
+        fail(self, site, "divergent-collective",
+            "%s with mask %08x names lanes that the block does not have (%08x exist)",
              name, mask, warp.present);
     if (mask & warp.exited)
         fail(self, site, "divergent-collective", "%s with mask %08x names lanes %08x, which have ended", name, mask,
@@ -108,7 +112,8 @@ static void combine(Barrier& barrier, int kind, bool value) {
 static uint32_t barrier(Thread* thread, int id, int count, int kind, bool value, bool waits, uint32_t site) {
     Fiber* self = static_cast<Fiber*>(thread);
     if (id < 0 || id >= BARRIERS) fail(self, site, "divergent-barrier", "barrier %d: a block has barriers 0 to 15", id);
-    if (count % LANES) fail(self, site, "divergent-barrier", "barrier of %d threads: the count must be a multiple of 32", count);
+    if (count % LANES)
+        fail(self, site, "divergent-barrier", "barrier of %d threads: the count must be a multiple of 32", count);
     Barrier& b = barriers[id];
     if (!b.any) {
         b.any = true;

@@ -23,7 +23,8 @@ static void for_lanes(void** arguments, uint32_t mask, Body body) {
 static void exchange(void** arguments, uint32_t mask) {
     for_lanes(arguments, mask, [&](uint32_t i, Lane& lane) {
         if (!(mask >> lane.source & 1))
-            fail(lane.fiber, lane.site, "bad-lane", "lane %u reads lane %u, which is not in the mask %08x of the shuffle",
+            fail(lane.fiber, lane.site, "bad-lane",
+                "lane %u reads lane %u, which is not in the mask %08x of the shuffle",
                  i, lane.source, mask);
         lane.result = static_cast<uint32_t>(static_cast<Lane*>(arguments[lane.source])->value);
     });
@@ -187,8 +188,10 @@ static void store_rows(void** arguments, uint32_t) {
     }
 }
 
-static void store_matrix(Thread* thread, uint32_t address, int count, bool transposed, const uint32_t* in, uint32_t site) {
-    MatrixLane mine = {static_cast<Fiber*>(thread), nullptr, address, count, transposed, const_cast<uint32_t*>(in), site};
+static void store_matrix(Thread* thread, uint32_t address, int count, bool transposed, const uint32_t* in,
+    uint32_t site) {
+    MatrixLane mine = {static_cast<Fiber*>(thread), nullptr, address, count, transposed, const_cast<uint32_t*>(in),
+        site};
     collective(mine.fiber, store_rows, "stmatrix", FULL, &mine, site);
 }
 

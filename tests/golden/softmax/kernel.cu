@@ -75,7 +75,7 @@ __device__ __forceinline__ T slots_all(const uint64_t *slots) {
 __device__ __forceinline__ float max_float32(float a, float b) { return a > b || a != a ? a : b; } /* NaN if either is */
 
 /* Each task by a warp, when |n| <= 1024. Scratch: kept in register, x_kept in register. */
-extern "C" __global__ void __launch_bounds__(128) softmax_phase0(
+extern "C" __global__ void __launch_bounds__(128, 4) softmax_phase0(
     const float *__restrict__ x_b,
     float *__restrict__ out,
     const int64_t x_stride_0,
@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax_phase0(
 }
 
 /* Each task by a block of 256 threads, when |n| > 1024. Scratch: x_kept in register. */
-extern "C" __global__ void __launch_bounds__(256) softmax_phase1(
+extern "C" __global__ void __launch_bounds__(256, 2) softmax_phase1(
     const float *__restrict__ x_b,
     float *__restrict__ out,
     const int64_t x_stride_0,

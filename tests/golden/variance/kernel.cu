@@ -62,7 +62,7 @@ __device__ __forceinline__ T slots_all(const uint64_t *slots) {
 }
 
 /* Each task by a warp, when |n| <= 1024. Scratch: x_kept in register. */
-extern "C" __global__ void __launch_bounds__(128) variance_phase0(
+extern "C" __global__ void __launch_bounds__(128, 4) variance_phase0(
     const float *__restrict__ x_b,
     float *__restrict__ out,
     const int64_t x_stride_0,
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(128) variance_phase0(
 }
 
 /* Each task by a block of 256 threads, when |n| > 1024. Scratch: x_kept in register. */
-extern "C" __global__ void __launch_bounds__(256) variance_phase1(
+extern "C" __global__ void __launch_bounds__(256, 2) variance_phase1(
     const float *__restrict__ x_b,
     float *__restrict__ out,
     const int64_t x_stride_0,
