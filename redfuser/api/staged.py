@@ -29,9 +29,10 @@ class Part:
 class Staged:
     """Like `Program`, for a trace with calls that NumPy runs (`redfuser.frontend.host`)."""
 
-    def __init__(self, traced: Trace, options: Options, stats: Stats) -> None:
+    def __init__(self, traced: Trace, options: Options, stats: Stats, home: Any) -> None:
         self.trace = traced
         self.options = options
+        self.home = home
         self.stats = stats
         found = stages(traced)
         self.views = argument_views(traced)
@@ -39,7 +40,12 @@ class Staged:
             calls = " and ".join(str(c) for s in found for c in s.calls if not self.is_view(c))
             raise TraceError(f"{traced.name}: NumPy runs {calls} between kernels, so that there is no single pass; "
                              "leave out require='one-pass', or split the function there")
-        self.parts = tuple(Part(s, None if s.trace is None else Program(s.trace, options, stats)) for s in found)
+        if options.target == "cuda":
+            calls = " and ".join(str(c) for s in found for c in s.calls)
+            raise TraceError(f"{traced.name}: NumPy runs {calls} between kernels, on the CPU, and the arrays are on a "
+                             "GPU; split the function there and call CuPy or PyTorch in between, or pass copies in "
+                             "NumPy")
+        self.parts = tuple(Part(s, None if s.trace is None else Program(s.trace, options, stats, home)) for s in found)
         self.output_names = traced.output_names()
         self.joins = joins_of(traced.structure)
         self.guarded = bool(traced.guards) or any(s.fixed for s in traced.sizes)
@@ -125,7 +131,7 @@ class Staged:
         return {i: np.asarray(program.trace.for_caller(np.asarray(results[name]), own)) for i, name, own in at}
 
 
-def compiled(traced: Trace, options: Options, stats: Stats) -> Program | Staged:
-    """The program of a trace."""
+def compiled(traced: Trace, options: Options, stats: Stats, home: Any) -> Program | Staged:
+    """The program of a trace. `home`: where its arrays are."""
     kind = Staged if any(n.op == "host" for n in traced.nodes) else Program
-    return kind(traced, options, stats)
+    return kind(traced, options, stats, home)
