@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -232,6 +232,38 @@ def as_array(value: Any, where: str) -> Array:
     if not isinstance(value, (np.ndarray, np.generic)):
         raise DTypeError(f"{where}: a {type(value).__name__} is neither an array nor a number; pass numpy.asarray(...)")
     return np.asarray(value)
+
+
+class Results(Protocol):
+    """What a program returns."""
+
+    output_names: Sequence[str]
+    joins: Sequence[Any]
+
+
+def flat_outs(out: Any, program: Results, title: str) -> list[Any]:
+    """The arrays of `out=`, one for each result.
+
+    Raises
+    ------
+    ArgumentError
+        for results that no kernel writes, and for what is no array and no sequence of arrays.
+    ShapeError
+        for another number of arrays than the function returns.
+    """
+    if program.joins:
+        raise ArgumentError(f"out= cannot receive {program.joins[0]}, which is made after the kernels; call "
+                            f"{title} without out=, or let it return a tuple")
+    alone = isinstance(out, np.ndarray) or is_tensor(out) or is_cupy(out)
+    if not alone and (isinstance(out, str) or not isinstance(out, Sequence)):
+        raise ArgumentError(f"out= is a {type(out).__name__}; give an array, or a list or tuple of arrays, one for "
+                            f"each result of {title}")
+    given = [out] if alone else list(out)
+    given = [tensor_array(a, f"out[{i}]") if is_tensor(a) else checked_cupy(a, f"out[{i}]") if is_cupy(a) else a
+             for i, a in enumerate(given)]
+    if len(given) != len(program.output_names):
+        raise ShapeError(f"out= holds {len(given)} arrays, {title} returns {len(program.output_names)}")
+    return given
 
 
 def is_program(value: Any) -> bool:

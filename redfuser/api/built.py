@@ -145,7 +145,7 @@ def _on_device(job: Job, chosen: Plan, stats: Stats, home: Any) -> Built:
         try:
             built.compiled = pipeline.device_kernel_step(built.kernel, job.gpu, home)
         except SharedMemoryShort as short:
-            if needed and short.missing >= needed[-1] or job.gpu.shared <= short.missing:
+            if (needed and short.missing >= needed[-1]) or job.gpu.shared <= short.missing:
                 raise
             needed.append(short.missing)
             job = replace(job, gpu=replace(job.gpu, shared=job.gpu.shared - short.missing))

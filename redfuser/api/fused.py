@@ -20,6 +20,7 @@ from redfuser.api.arguments import (
     blame_static,
     blame_structure,
     checked_function,
+    flat_outs,
     is_program,
     is_weak,
     spec_of,
@@ -29,11 +30,10 @@ from redfuser.api.built import Stats
 from redfuser.api.fitting import Fitting
 from redfuser.api.known import KnownCalls
 from redfuser.api.lowered import Lowered, stand_in
-from redfuser.api.places import Place, arrays_at, checked_cupy, is_cupy, refuse_host, settled
+from redfuser.api.places import Place, arrays_at, refuse_host, settled
 from redfuser.api.program import Array, Program
 from redfuser.api.report import Report, build_report
 from redfuser.api.staged import Staged, compiled
-from redfuser.api.tensors import is_tensor, tensor_array
 from redfuser.errors import ArgumentError, DTypeError, ShapeError, TraceError
 from redfuser.frontend import Spec
 from redfuser.frontend.nested import LeafName
@@ -225,21 +225,7 @@ class Fused(Locked):
                 *((structures.place,) if structures.place else ()))
 
     def _outs(self, program: Program | Staged, out: Any) -> dict[str, Array]:
-        if out is None:
-            return {}
-        if program.joins:
-            raise ArgumentError(f"out= cannot receive {program.joins[0]}, which is made after the kernels; call "
-                                f"{self._title} without out=, or let it return a tuple")
-        alone = isinstance(out, np.ndarray) or is_tensor(out) or is_cupy(out)
-        if not alone and (isinstance(out, str) or not isinstance(out, Sequence)):
-            raise ArgumentError(f"out= is a {type(out).__name__}; give an array, or a list or tuple of arrays, one for "
-                                f"each result of {self._title}")
-        given = [out] if alone else list(out)
-        given = [tensor_array(a, f"out[{i}]") if is_tensor(a) else checked_cupy(a, f"out[{i}]") if is_cupy(a) else a
-                 for i, a in enumerate(given)]
-        if len(given) != len(program.output_names):
-            raise ShapeError(f"out= holds {len(given)} arrays, {self._title} returns {len(program.output_names)}")
-        return program.check_outs(given)
+        return {} if out is None else program.check_outs(flat_outs(out, program, self._title))
 
     def _program(
         self, key: Key, arrays: Mapping[str, Array], values: Mapping[str, Any], static: Mapping[str, Any],

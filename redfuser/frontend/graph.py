@@ -150,8 +150,9 @@ class Trace:
         """
         if len(arrays) != len(self.outputs):
             raise ShapeError(f"{len(arrays)} arrays for the {len(self.outputs)} outputs of {self.name}")
-        full = [np.asarray(a).item() if self.nodes[i].weak and wrap is None else self.for_caller(a if hasattr(a, "reshape") else np.asarray(a), i)
-                for a, i in zip(arrays, self.outputs, strict=True)]
+        known = [a if hasattr(a, "reshape") else np.asarray(a) for a in arrays]
+        full = [np.asarray(a).item() if self.nodes[i].weak and wrap is None else self.for_caller(a, i)
+                for a, i in zip(known, self.outputs, strict=True)]
         return unflatten(self.structure, full, wrap)
 
     def caller_shape(self, position: int) -> Shape:

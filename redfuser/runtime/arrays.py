@@ -102,6 +102,7 @@ class Port:
         """
         if isinstance(array, np.generic) and self.kind is np.ndarray:
             array = np.asarray(array)
+        found: Array = array
         if not isinstance(array, self.kind):
             library = "NumPy" if self.kind is np.ndarray else "CuPy"
             raise DTypeError(f"argument {self.name!r} is a {type(array).__name__}, not a {library} array; pass "
@@ -117,11 +118,11 @@ class Port:
                 break
         else:
             if len(shape) == self.rank:
-                return array
+                return found
         expected = self.expected(sizes)
         if shape != expected:
             raise ShapeError(f"argument {self.name!r} has shape {shape}, expected {expected}")
-        return array
+        return found
 
     def direct(self, array: Array) -> bool:
         """Whether C can read the array in place: native byte order, aligned, strides of whole elements."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from threading import RLock
 from contextlib import AbstractContextManager, nullcontext
+from threading import RLock
 from typing import Any
 
 import numpy as np

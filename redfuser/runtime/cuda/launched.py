@@ -1,6 +1,7 @@
 """What runs the launches of a CUDA program, wherever its kernels are: arguments, grids, workspace, packed parameters.
 
-The memory that kernels see is behind `Memory`; `kernel.py` has that of the host executor, `gpu_kernel.py` that of a GPU.
+The memory that kernels see is behind `Memory`; that of the host executor is in `kernel.py`, that of a GPU in
+`gpu_kernel.py`.
 """
 
 from __future__ import annotations
