@@ -34,7 +34,7 @@ from redfuser.api.places import Place, arrays_at, refuse_host, settled
 from redfuser.api.program import Array, Program
 from redfuser.api.report import Report, build_report
 from redfuser.api.staged import Staged, compiled
-from redfuser.errors import ArgumentError, DTypeError, ShapeError, TraceError
+from redfuser.errors import ArgumentError, DTypeError, TraceError
 from redfuser.frontend import Spec
 from redfuser.frontend.nested import LeafName
 from redfuser.frontend.record import StaticNeeded
