@@ -208,7 +208,7 @@ def _cupy(cuda: Cuda) -> Any:
             raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
 
         def __array_function__(self, function: Any, _: Any, args: Any, kwargs: Any) -> Any:
-            if function in (np.shape, np.ndim, np.may_share_memory, np.shares_memory):
+            if function in (np.shape, np.ndim, np.may_share_memory):
                 return function(*(a._np if isinstance(a, ndarray) else a for a in args), **kwargs)
             if function in (np.diagonal, np.broadcast_to, np.moveaxis, np.expand_dims, np.reshape):
                 return self._like(function(self._np, *args[1:], **kwargs))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from redfuser.codegen.cuda import CudaTarget, Launch, cuda_program
 from redfuser.codegen.nodes import Kernel
 from redfuser.extract.gpu import Gpu
@@ -48,8 +50,9 @@ class CudaKernel(LaunchedKernel):
 
     def memory(self, outs: Sequence[Any]) -> _OnDevice:
         """See `LaunchedKernel`."""
-        check_apart([p.name for p in self._outputs], outs)
-        return _OnDevice(self._arrays, outs)
+        outlines = [outline(a) for a in outs]
+        check_apart([p.name for p in self._outputs], outlines)
+        return _OnDevice(self._arrays, outlines)
 
     def function(self, launch: Launch) -> Function:
         """See `LaunchedKernel`."""
@@ -65,8 +68,9 @@ class _OnDevice:
     """Memory of one run: the caller's arrays where kernels can use them in place, else copies on the device."""
 
     def __init__(self, arrays: DeviceArrays, outs: Sequence[Any]) -> None:
+        """`outs`: outlines of the outputs."""
         self._arrays = arrays
-        self._spans = [_span(a) for a in outs]
+        self._outs = outs
         self._own: list[Any] = []  # alive until all launches are in the stream; then its order protects the memory
         self._aside: list[tuple[Any, Any]] = []
 
@@ -78,9 +82,8 @@ class _OnDevice:
 
     def input(self, port: Port, given: Any) -> Placed:
         """See `Memory`."""
-        begin, end = _span(given)
-        a = given
-        if not _in_place(port, given) or any(begin < e and b < end for b, e in self._spans):
+        a, place = given, outline(given)
+        if not _in_place(port, given) or any(np.may_share_memory(place, o) for o in self._outs):
             a = self._like(port, given)
             self._arrays.assign(a, given)
         port.check_unit(a)
@@ -115,14 +118,18 @@ class _OnDevice:
         return made.transpose([order.index(d) for d in range(rank)])
 
 
-def _span(a: Any) -> tuple[int, int]:
-    """The addresses that an array spans."""
-    begin = end = int(a.data.ptr)
-    if not a.size:
-        return begin, begin
-    for n, s in zip(a.shape, a.strides, strict=True):
-        begin, end = begin + min(0, s * (n - 1)), end + max(0, s * (n - 1))
-    return begin, end + int(a.itemsize)
+class _Outline:
+    """Where an array lies, as NumPy takes it over."""
+
+    def __init__(self, a: Any) -> None:
+        self.__array_interface__ = {"data": (int(a.data.ptr), False), "shape": a.shape, "strides": a.strides,
+                                    "typestr": f"|V{a.itemsize}", "version": 3}
+
+
+def outline(a: Any) -> np.ndarray[Any, Any]:
+    """An array of NumPy's at the place of one on a device: to ask what shares memory, on which CuPy would compute. Its
+    elements must never be touched."""
+    return np.asarray(_Outline(a))
 
 
 def _in_place(port: Port, a: Any) -> bool:
