@@ -167,6 +167,13 @@ class HostArrays:
         """The array in another shape: a view where strides allow it, else a copy."""
         return array.reshape(tuple(shape))
 
+    def own(self, array: Any, op: str, dtype: Any) -> Any:
+        """A result that is no view of an argument. `op`: of its node."""
+        if op == "input":
+            return np.array(array, dtype)
+        found: Any = np.asarray(array)
+        return found if found.flags.owndata else found.copy()
+
     def on_host(self, array: Any) -> Any:
         """The array itself."""
         return array

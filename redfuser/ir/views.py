@@ -18,6 +18,11 @@ Array = np.ndarray[Any, Any]
 Parts = Mapping[str, tuple[str, ...]]
 
 
+def array_of(value: Any) -> Any:
+    """An array as it is, of whatever library; anything else as an array of NumPy's."""
+    return value if hasattr(value, "reshape") else np.asarray(value)
+
+
 def parts_of(axes: Iterable[Axis]) -> dict[str, tuple[str, ...]]:
     """Name of every product axis -> names of its parts, the outermost first."""
     return {a.name: a.parts for a in axes if a.parts}
@@ -58,8 +63,7 @@ def present(t: Tensor, array: Any, parts: Parts, sizes: Mapping[str, int],
     reshape : gives an array another shape, copied where strides do not allow a view
     """
     assert t.view is not None
-    source: Any = array if hasattr(array, "reshape") else np.asarray(array)
-    found = source[tuple(slice(None) if isinstance(a, str) else a for a in t.view.index)]
+    found = array_of(array)[tuple(slice(None) if isinstance(a, str) else a for a in t.view.index)]
     names = [a for a in t.view.index if isinstance(a, str)]
     while len(set(names)) < len(names):
         name = next(a for a in names if names.count(a) > 1)

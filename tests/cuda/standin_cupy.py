@@ -65,7 +65,7 @@ class Cuda:
         """The array of the stand-in with these elements, as if it had always been on the device."""
         found = np.asarray(array)
         view = self.room(found.nbytes)[: found.nbytes].view(found.dtype).reshape(found.shape)
-        made = self.cupy.ndarray._of(view, _Memory(int(view.ctypes.data), view, device))
+        made = self.cupy.ndarray._of(view, _Memory(int(view.ctypes.data), found.nbytes, view, device))
         made._write(found)
         return made
 

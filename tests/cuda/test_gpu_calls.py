@@ -182,6 +182,19 @@ def test_what_no_kernel_can_do(cuda):
         rf.fuse(lambda x: np.exp(np.sort(x, axis=-1)).sum(axis=-1))(x)
 
 
+def test_slices_of_arguments_are_views(cuda):
+    def halves(x):
+        return softmax(x[:, :32]), x[:, 32:64].max(axis=-1), x[1:]
+
+    x = cuda.put(X)
+    soft, most, rest = rf.fuse(halves)(x)
+    close(soft, softmax(X[:, :32]))
+    close(most, X[:, 32:64].max(axis=-1))
+    close(rest, X[1:])
+    assert rest.data.ptr != x[1:].data.ptr
+    assert cuda.count("to host", "to device") == 0
+
+
 def test_checks_of_elements_are_for_those_who_ask(cuda, monkeypatch):
     def chosen(s, y):
         return s[np.arange(len(y)), y]

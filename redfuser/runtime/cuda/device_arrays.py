@@ -107,6 +107,14 @@ class DeviceArrays:
             view.shape = tuple(shape)
         return view
 
+    def own(self, array: Any, op: str, dtype: Any) -> Any:
+        """A result that is no view of an argument. `op`: of its node."""
+        if op not in ("input", "host"):
+            return array
+        made = self.empty(np.shape(array), dtype)
+        self.assign(made, self.tensor(array, dtype))
+        return made
+
     def on_host(self, array: Any) -> Host:
         """A copy of an array in NumPy; this waits for the device."""
         if isinstance(array, np.ndarray):
