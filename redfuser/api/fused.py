@@ -30,7 +30,7 @@ from redfuser.api.built import Stats
 from redfuser.api.fitting import Fitting
 from redfuser.api.known import KnownCalls
 from redfuser.api.lowered import Lowered, stand_in
-from redfuser.api.places import Place, arrays_at, refuse_host, settled
+from redfuser.api.places import Place, arrays_at, refuse_host, refuse_lists, settled
 from redfuser.api.program import Array, Program
 from redfuser.api.report import Report, build_report
 from redfuser.api.staged import Staged, compiled
@@ -171,7 +171,7 @@ class Fused(Locked):
             key += self._further_key(static, structures)
         on_device = structures is not None and structures.place is not None
         if self.options.target == "cuda" and not on_device:
-            refuse_host(self.options, arrays, self._title)
+            refuse_host(self.options, values, self._title)
             on_device = True
         program = self._program(tuple(key), arrays, values, static, structures)
         if on_device:
@@ -197,6 +197,7 @@ class Fused(Locked):
         """The results of a program for arrays on a GPU. What is checked on the elements themselves is checked only with
         `$REDFUSER_CHECK`, because that waits for the device."""
         trace, home = program.trace, program.home
+        refuse_lists(arrays, self._title)
         with home.entered():
             if (trace.checks or trace.assumptions) and checks_wanted():
                 seen = {n: home.on_host(a) for n, a in arrays.items()}

@@ -102,6 +102,20 @@ def refuse_host(options: Options, values: Mapping[str, Any], title: str) -> None
                                 f"cupy.asarray({name}), or leave out target=")
 
 
+def refuse_lists(arrays: Mapping[str, Any], title: str) -> None:
+    """Raise for arrays that were made of lists of numbers, beside those on a GPU.
+
+    Raises
+    ------
+    ArgumentError
+        naming the argument, and what to do.
+    """
+    for name, value in arrays.items():
+        if isinstance(value, np.ndarray) and value.ndim:
+            raise ArgumentError(f"{title}: argument {name!r} is a list, and arrays are on a GPU; pass "
+                                f"cupy.asarray({name})")
+
+
 def settled(options: Options, place: Place | None, title: str) -> tuple[Options, Place | None]:
     """The options with the target that a call runs on, and its place. `place`: that of the arguments.
 
