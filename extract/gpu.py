@@ -12,6 +12,11 @@ BLOCK_SHARED = {capability: limits.block_shared for capability, limits in LIMITS
 """Compute capability -> bytes of shared memory that one block may have."""
 STATIC_SHARED = 48 << 10
 """Bytes of shared memory that a block has without asking for more."""
+LEAST_CAPABILITY = 80
+"""Compute capability of the oldest GPUs that kernels are made for."""
+EXACT = (90,)
+"""Compute capabilities whose text is compiled for this architecture alone (sm_90a): it has instructions that no other
+has."""
 DEFAULT = "a100"
 
 
@@ -69,6 +74,18 @@ class Gpu:
         nearest = min(known, key=lambda g: (abs(g.capability // 10 - capability // 10),
                                             abs(g.capability - capability), g.name))
         return replace(nearest, arch=name, shared=BLOCK_SHARED.get(capability, STATIC_SHARED))
+
+
+    @staticmethod
+    def found(capability: int, units: int, shared: int, cache: int) -> Gpu:
+        """A device by its own numbers; with the name of a known one of this capability and as many units.
+
+        capability : 80 for compute capability 8.0
+        shared : bytes of shared memory that one block may ask for
+        """
+        named = [g.name for g in map(Gpu.load, gpus()) if (g.capability, g.units) == (capability, units)]
+        arch = f"sm_{capability}" + "a" * (capability in EXACT)
+        return Gpu(named[0] if named else arch, arch, units, shared, cache)
 
 
 def gpus() -> list[str]:

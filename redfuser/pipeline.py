@@ -53,12 +53,16 @@ if TYPE_CHECKING:
     from redfuser.extract import Plan, Profile
     from redfuser.extract.device import Device
     from redfuser.extract.frontier import Form, Frontier
+    from redfuser.extract.gpu import Gpu
     from redfuser.extract.library import Apart
     from redfuser.rules import RuleSet
     from redfuser.runtime import CompiledKernel
+    from redfuser.runtime.cuda.device_arrays import DeviceArrays
+    from redfuser.runtime.cuda.gpu_kernel import CudaKernel
     from redfuser.runtime.cuda.kernel import HostCudaKernel
 
-TARGETS = ("c", "interpret", "cuda-host")
+TARGETS = ("auto", "c", "cuda", "interpret", "cuda-host")
+"""What `rf.fuse` may be told; "auto" is "cuda" for arrays on a GPU and "c" for all others."""
 LANGUAGES = ("c", "cuda")
 GPU = "sm_80"
 """The GPU that kernels are made for where none is named; the host executor stands for it."""
@@ -87,7 +91,7 @@ class Tuning:
 class Options:
     """What the caller of `rf.fuse` may choose; see there."""
 
-    target: str = "c"
+    target: str = "auto"
     numerics: str = "stable"
     allow: tuple[str, ...] = ()
     rules: RuleSet | None = None
@@ -106,6 +110,8 @@ class Options:
         if self.tune is not None and self.target == "cuda-host":
             raise SettingError("tune= times kernels, and times under target='cuda-host' say nothing of a GPU; leave "
                                "one of them out")
+        if self.tune is not None and self.target == "cuda":
+            raise SettingError("tune= times C kernels, and none for a GPU yet; leave it out")
         _one_of("numerics", self.numerics, NUMERICS)
         _one_of("empty", self.empty, EMPTY)
         _one_of("require", self.require, (None, "one-pass"))
@@ -291,14 +297,14 @@ def _told(chosen: Plan) -> Plan:
 
 
 def gpu_plan_step(
-    fused: FusedCascade, sizes: Mapping[str, int], layouts: Mapping[str, str | None], dtype: str, gpu: str,
-    decided: Decided | None = None,
+    fused: FusedCascade, sizes: Mapping[str, int], layouts: Mapping[str, str | None], dtype: str,
+    gpu: str | Gpu, decided: Decided | None = None,
 ) -> Plan:
-    """5: the same for a GPU, by the name of a device ("h100") or of an architecture ("sm_90a")."""
+    """5: the same for a GPU: one that was found, or by the name of a device ("h100") or an architecture ("sm_90a")."""
     from redfuser.extract.gpu import Gpu
     from redfuser.extract.plan_gpu import gpu_plan
 
-    return _told(gpu_plan(fused, sizes, Gpu.of(gpu), layouts, dtype, decided))
+    return _told(gpu_plan(fused, sizes, Gpu.of(gpu) if isinstance(gpu, str) else gpu, layouts, dtype, decided))
 
 
 def library_step(chosen: Plan) -> Apart | None:
@@ -355,7 +361,7 @@ def kernel_step(kernel: Kernel) -> CompiledKernel:
     return compiled
 
 
-def _printed(name: str, language: str, compiled: CompiledKernel | HostCudaKernel) -> None:
+def _printed(name: str, language: str, compiled: CompiledKernel | HostCudaKernel | CudaKernel) -> None:
     logs.source.info("%s: %d lines of %s for %s", name, compiled.source.count("\n"), language, compiled.path)
     logs.source.debug("%s", compiled.source)
 
@@ -366,6 +372,16 @@ def cuda_kernel_step(kernel: Kernel) -> HostCudaKernel:
 
     with logs.patience(f"compiling {kernel.name} takes a while: it is done once and kept"):
         compiled = HostCudaKernel(kernel, GPU)
+    _printed(kernel.name, "CUDA", compiled)
+    return compiled
+
+
+def device_kernel_step(kernel: Kernel, gpu: Gpu, arrays: DeviceArrays) -> CudaKernel:
+    """8: print as CUDA, compile with CuPy for the current device. `arrays`: where outputs and workspace come from."""
+    from redfuser.runtime.cuda.gpu_kernel import CudaKernel
+
+    with logs.patience(f"compiling {kernel.name} takes a while: it is done once and kept"):
+        compiled = CudaKernel(kernel, gpu, arrays)
     _printed(kernel.name, "CUDA", compiled)
     return compiled
 

@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from redfuser.api.places import CUPY, OnHost, Place, agreed, checked_cupy, is_cupy, place_of
 from redfuser.api.program import Array
 from redfuser.api.standard import converter, is_standard, library_of, standard_array
 from redfuser.api.tensors import as_tensor, is_tensor, tensor_array
@@ -72,15 +73,19 @@ class Structures:
     names    parameter -> the names of its leaves
     library  the name of the library of the arguments that are no arrays of NumPy, "" without such
     wrap     a NumPy result -> an array of that library, None without such
+    places   argument or leaf -> where it is, for arrays of CuPy and tensors of PyTorch
+    place    the GPU that all of them are on; None is the CPU
     """
 
     kinds: dict[str, Kind] = field(default_factory=dict)
     names: dict[str, tuple[LeafName, ...]] = field(default_factory=dict)
     library: str = ""
     wrap: Callable[[Any], Any] | None = None
+    places: dict[str, Place | OnHost] = field(default_factory=dict)
+    place: Place | None = None
 
-    def take(self, value: Any, where: str) -> Any:
-        """An argument, with the NumPy array in the place of an array of another library.
+    def take(self, value: Any, where: str, name: str) -> Any:
+        """An argument, with the NumPy array (on a GPU: the CuPy array) in the place of an array of another library.
 
         Raises
         ------
@@ -89,6 +94,8 @@ class Structures:
         """
         if is_tensor(value):
             library, array, self.wrap = "torch", tensor_array(value, where), as_tensor
+        elif is_cupy(value):
+            library, array = CUPY, checked_cupy(value, where)
         elif is_standard(value):
             library, array, self.wrap = library_of(value), standard_array(value, where), converter(value)
         else:
@@ -97,6 +104,9 @@ class Structures:
             raise ArgumentError(f"{where} is an array of {library}, another argument one of {self.library}; pass "
                                 "arrays of one library, or of NumPy")
         self.library = library
+        place = place_of(value, name)
+        if place is not None:
+            self.places[name] = place
         return array
 
     def key(self) -> tuple[Any, ...]:
@@ -150,7 +160,8 @@ class Unpacker:
             found.update(zip(names, leaves, strict=True))
         for name, value in found.items():
             if type(value) not in PLAIN:
-                found[name] = structures.take(value, f"argument {name!r} of {self._title}")
+                found[name] = structures.take(value, f"argument {name!r} of {self._title}", name)
+        structures.place = agreed(found, structures.places, self._title)
         return found, structures
 
     def _leaf_names(self, parameter: str, kind: Kind, found: Collection[str]) -> tuple[LeafName, ...]:
@@ -201,6 +212,8 @@ def as_array(value: Any, where: str) -> Array:
     ShapeError
         naming `where`, for a list whose entries have different lengths.
     """
+    if is_cupy(value):
+        return value  # type: ignore[no-any-return]
     if isinstance(value, (bool, int, float)):
         try:
             return np.asarray(
@@ -219,6 +232,38 @@ def as_array(value: Any, where: str) -> Array:
     if not isinstance(value, (np.ndarray, np.generic)):
         raise DTypeError(f"{where}: a {type(value).__name__} is neither an array nor a number; pass numpy.asarray(...)")
     return np.asarray(value)
+
+
+class Results(Protocol):
+    """What a program returns."""
+
+    output_names: Sequence[str]
+    joins: Sequence[Any]
+
+
+def flat_outs(out: Any, program: Results, title: str) -> list[Any]:
+    """The arrays of `out=`, one for each result.
+
+    Raises
+    ------
+    ArgumentError
+        for results that no kernel writes, and for what is no array and no sequence of arrays.
+    ShapeError
+        for another number of arrays than the function returns.
+    """
+    if program.joins:
+        raise ArgumentError(f"out= cannot receive {program.joins[0]}, which is made after the kernels; call "
+                            f"{title} without out=, or let it return a tuple")
+    alone = isinstance(out, np.ndarray) or is_tensor(out) or is_cupy(out)
+    if not alone and (isinstance(out, str) or not isinstance(out, Sequence)):
+        raise ArgumentError(f"out= is a {type(out).__name__}; give an array, or a list or tuple of arrays, one for "
+                            f"each result of {title}")
+    given = [out] if alone else list(out)
+    given = [tensor_array(a, f"out[{i}]") if is_tensor(a) else checked_cupy(a, f"out[{i}]") if is_cupy(a) else a
+             for i, a in enumerate(given)]
+    if len(given) != len(program.output_names):
+        raise ShapeError(f"out= holds {len(given)} arrays, {title} returns {len(program.output_names)}")
+    return given
 
 
 def is_program(value: Any) -> bool:

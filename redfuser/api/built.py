@@ -12,9 +12,11 @@ from redfuser.api.progress import progress
 from redfuser.api.tuning import Job, remembered, tune, words
 from redfuser.codegen.nodes import Kernel
 from redfuser.extract import Plan
+from redfuser.extract.gpu import Gpu
 from redfuser.pipeline import Options, Tuning
 from redfuser.runtime import tunings
 from redfuser.runtime.arrays import Array
+from redfuser.runtime.cuda.errors import SharedMemoryShort
 from redfuser.runtime.tunings import Choice, octave
 
 Arrays = tuple[list[Array], list[Array]]
@@ -98,11 +100,13 @@ class BuiltApart:
         return all(b.serves(sizes) for b in self.parts)
 
 
-def build(job: Job, options: Options, stats: Stats, *, library: bool, arrays: Arrays | None) -> Built | BuiltApart:
+def build(job: Job, options: Options, stats: Stats, *, library: bool, arrays: Arrays | None, home: Any = None
+          ) -> Built | BuiltApart:
     """What runs a job.
 
     library : whether its plain products are worth a library call
     arrays : inputs and outputs of a call, on which schedules may be timed
+    home : under `target="cuda"`, where its arrays are
     """
     chosen = job.plan()
     parts = pipeline.library_step(chosen) if library else None
@@ -120,7 +124,37 @@ def build(job: Job, options: Options, stats: Stats, *, library: bool, arrays: Ar
     if library:
         note = f"no product by a library, although one is large: {pipeline.library_obstacle(chosen)}"
         chosen = replace(chosen, notes=(*chosen.notes, note))
+    if options.target == "cuda":
+        return _on_device(job, chosen, stats, home)
     return _kernel(job, options, stats, arrays, chosen)
+
+
+def _on_device(job: Job, chosen: Plan, stats: Stats, home: Any) -> Built:
+    """A kernel on a GPU. Where it needs more shared memory than the device gives, it is planned again for a device
+    with less.
+
+    Raises
+    ------
+    SharedMemoryShort
+        when no plan with less was found.
+    """
+    needed: list[int] = []
+    while True:
+        built = Built(chosen, pipeline.tile_step(chosen), None)
+        assert isinstance(job.gpu, Gpu)
+        try:
+            built.compiled = pipeline.device_kernel_step(built.kernel, job.gpu, home)
+        except SharedMemoryShort as short:
+            if (needed and short.missing >= needed[-1]) or job.gpu.shared <= short.missing:
+                raise
+            needed.append(short.missing)
+            job = replace(job, gpu=replace(job.gpu, shared=job.gpu.shared - short.missing))
+            chosen = job.plan()
+            note = f"planned for {short.missing} bytes of shared memory less: a block of the device has no more"
+            chosen = replace(chosen, notes=(*chosen.notes, note))
+            continue
+        stats.compilations += 1
+        return built
 
 
 def _kernel(job: Job, options: Options, stats: Stats, arrays: Arrays | None, chosen: Plan | None = None) -> Built:

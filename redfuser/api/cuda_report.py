@@ -15,7 +15,7 @@ from redfuser.extract.gpu import Gpu
 from redfuser.extract.occupancy import LIMITS, Occupancy, occupancy
 from redfuser.extract.roofline import Prediction, memory_bytes, predict, ridge, work_on
 from redfuser.runtime.arrays import length
-from redfuser.runtime.cuda.kernel import holds
+from redfuser.runtime.cuda.launched import holds
 from redfuser.runtime.cuda.machine_code import FAMILIES, MachineCode, machine_code
 from redfuser.runtime.cuda.nvrtc import Resources
 

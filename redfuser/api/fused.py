@@ -20,6 +20,7 @@ from redfuser.api.arguments import (
     blame_static,
     blame_structure,
     checked_function,
+    flat_outs,
     is_program,
     is_weak,
     spec_of,
@@ -29,11 +30,11 @@ from redfuser.api.built import Stats
 from redfuser.api.fitting import Fitting
 from redfuser.api.known import KnownCalls
 from redfuser.api.lowered import Lowered, stand_in
+from redfuser.api.places import Place, arrays_at, refuse_host, refuse_lists, settled
 from redfuser.api.program import Array, Program
 from redfuser.api.report import Report, build_report
 from redfuser.api.staged import Staged, compiled
-from redfuser.api.tensors import is_tensor, tensor_array
-from redfuser.errors import ArgumentError, DTypeError, ShapeError, TraceError
+from redfuser.errors import ArgumentError, DTypeError, TraceError
 from redfuser.frontend import Spec
 from redfuser.frontend.nested import LeafName
 from redfuser.frontend.record import StaticNeeded
@@ -168,7 +169,13 @@ class Fused(Locked):
             key.append((array.dtype, is_weak(value), tuple([n == 1 for n in array.shape])))
         if static or structures is not None:
             key += self._further_key(static, structures)
+        on_device = structures is not None and structures.place is not None
+        if self.options.target == "cuda" and not on_device:
+            refuse_host(self.options, values, self._title)
+            on_device = True
         program = self._program(tuple(key), arrays, values, static, structures)
+        if on_device:
+            return self._on_device(program, arrays, structures, out)
         if program.trace.checks:
             refuse_labels(program.trace, arrays)
         if program.trace.assumptions and checks_wanted():
@@ -185,6 +192,22 @@ class Fused(Locked):
             return out
         return program.trace.unflatten(flat, None if structures is None else structures.wrap)
 
+    def _on_device(self, program: Program | Staged, arrays: Mapping[str, Any], structures: Structures | None,
+                   out: Any) -> Any:
+        """The results of a program for arrays on a GPU. What is checked on the elements themselves is checked only with
+        `$REDFUSER_CHECK`, because that waits for the device."""
+        trace, home = program.trace, program.home
+        refuse_lists(arrays, self._title)
+        with home.entered():
+            if (trace.checks or trace.assumptions) and checks_wanted():
+                seen = {n: home.on_host(a) for n, a in arrays.items()}
+                refuse_labels(trace, seen)
+                verify_assumptions(trace, seen)
+            results = program.run(arrays, self._outs(program, out))
+            if out is not None:
+                return out
+            return trace.unflatten([results[n] for n in program.output_names], home.result)
+
     def _as_array(self, name: str, value: Any) -> Array:
         try:
             return as_array(value, self._where(name))
@@ -197,23 +220,13 @@ class Fused(Locked):
     def _further_key(self, static: Mapping[str, Any], structures: Structures | None) -> Key:
         """What decides which trace serves a call, besides its arrays."""
         found = [(n, static_key(v, self._where(n))) for n, v in static.items()]
-        return (*found, structures.key()) if structures is not None and structures.kinds else tuple(found)
+        if structures is None:
+            return tuple(found)
+        return (*found, *((structures.key(),) if structures.kinds else ()),
+                *((structures.place,) if structures.place else ()))
 
     def _outs(self, program: Program | Staged, out: Any) -> dict[str, Array]:
-        if out is None:
-            return {}
-        if program.joins:
-            raise ArgumentError(f"out= cannot receive {program.joins[0]}, which is made after the kernels; call "
-                                f"{self._title} without out=, or let it return a tuple")
-        alone = isinstance(out, np.ndarray) or is_tensor(out)
-        if not alone and (isinstance(out, str) or not isinstance(out, Sequence)):
-            raise ArgumentError(f"out= is a {type(out).__name__}; give an array, or a list or tuple of arrays, one for "
-                                f"each result of {self._title}")
-        given = [out] if alone else list(out)
-        given = [tensor_array(a, f"out[{i}]") if is_tensor(a) else a for i, a in enumerate(given)]
-        if len(given) != len(program.output_names):
-            raise ShapeError(f"out= holds {len(given)} arrays, {self._title} returns {len(program.output_names)}")
-        return program.check_outs(given)
+        return {} if out is None else program.check_outs(flat_outs(out, program, self._title))
 
     def _program(
         self, key: Key, arrays: Mapping[str, Array], values: Mapping[str, Any], static: Mapping[str, Any],
@@ -233,9 +246,17 @@ class Fused(Locked):
                 if program.trace.mismatch(specs) is None:
                     self._fitting.keep(key, arrays, program)
                     return program
-            program = compiled(self._trace(specs, static, structures), self.options, self.stats)
+            program = self._compiled(specs, static, structures)
             self._programs[key] = [*self._programs.get(key, ()), program]
             return program
+
+    def _compiled(self, specs: Mapping[str, Spec], static: Mapping[str, Any], structures: Structures | None
+                  ) -> Program | Staged:
+        """The program for arguments like these, on the GPU that they are on, or on the CPU."""
+        given: Place | None = None if structures is None else structures.place
+        options, place = settled(self.options, given, self._title)
+        home = arrays_at(place)
+        return compiled(self._trace(specs, static, structures), options, self.stats, home)
 
     def _anew(
         self, stale: Program | Staged, key: Key, arrays: Mapping[str, Array], values: Mapping[str, Any],
@@ -251,7 +272,7 @@ class Fused(Locked):
                 except StaleTrace:
                     continue
         with self._lock:
-            program = compiled(self._trace(specs, static, structures), self.options, self.stats)
+            program = self._compiled(specs, static, structures)
             self._programs[key] = [*self._programs[key], program]
         return program, program.run(arrays, self._outs(program, out))
 
@@ -278,11 +299,13 @@ class Fused(Locked):
     def _lower(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lowered:
         values, static, structures = self._bind(args, kwargs)
         given = {n: self._as_array(n, v) for n, v in values.items() if not isinstance(v, Spec)}
+        if structures is None or structures.place is None:
+            refuse_host(self.options, given, self._title)
         specs = {
             n: v if isinstance(v, Spec) else spec_of(given[n], is_weak(v), self._where(n)) for n, v in values.items()
         }
         if any(isinstance(n, str) for s in specs.values() for n in s.shape):
-            return Lowered(compiled(self._trace(specs, static, structures), self.options, self.stats), specs, given)
+            return Lowered(self._compiled(specs, static, structures), specs, given)
         arrays = {n: given[n] if n in given else stand_in(s.shape, s.dtype) for n, s in specs.items()}
         own = tuple((arrays[n].dtype, s.weak, tuple(e == 1 for e in s.shape)) for n, s in specs.items())
         key = (*own, *self._further_key(static, structures))
@@ -366,8 +389,10 @@ def fuse(
     Parameters
     ----------
     target
-        None or "c": a C kernel. "interpret": the NumPy interpreter of the tile program, for debugging. "cuda-host": a
-        CUDA kernel, run on this machine's CPU with every access checked, for tests of kernels without a GPU.
+        None or "auto": a CUDA kernel for arrays of CuPy and CUDA tensors of PyTorch (docs/gpu.md), a C kernel for all
+        others. "c", "cuda": one of these, said explicitly. "interpret": the NumPy interpreter of the tile program, for
+        debugging. "cuda-host": a CUDA kernel, run on this machine's CPU with every access checked, for tests of kernels
+        without a GPU.
     numerics
         "stable" (default), "fast" (the cheapest form found, which may have a larger stated error bound: see
         `explain(..., frontier=True)`), "reference" (float64 inside).
@@ -398,7 +423,7 @@ def fuse(
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
     tuning = Tuning() if tune is True else None if tune is False else tune
-    options = Options(target or "c", numerics, allowed, rules, require, empty, acc_dtype, tuning)
+    options = Options(target or "auto", numerics, allowed, rules, require, empty, acc_dtype, tuning)
 
     def compile_(f: Any) -> Fused:
         return fused_again(f, options, names) if isinstance(f, Fused) else Fused(checked_function(f), options, names)

@@ -154,7 +154,7 @@ class Lowered:
         values: dict[str, Any] = program.tensors(self._shapes)
         for piece in program.pieces:
             outs = [stand_in([sizes[base_axis(a)] for a in o.axes], o.dtype) for o in piece.outputs]
-            yield piece, piece.arrays(values, sizes), outs
+            yield piece, piece.arrays(values, sizes, program.home.reshape), outs
             for o, a in zip(piece.outputs, outs, strict=True):
                 values[o.name] = a.reshape(result_shape(o, piece.parts, sizes))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from redfuser.api.tuning import Job
 from redfuser.derivation import Derivation, Verdict
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import DTypeError, ShapeError
+from redfuser.extract.gpu import Gpu
 from redfuser.extract.library import Candidates
 from redfuser.frontend import Trace
 from redfuser.frontend.structure import joins_of
@@ -29,7 +30,6 @@ from redfuser.ir.term import base_axis
 from redfuser.ir.views import parts_of, present, result_shape, with_products
 from redfuser.pipeline import Options
 from redfuser.runtime.locks import Locked
-from redfuser.runtime.memory import pool
 
 Array = np.ndarray[Any, Any]
 Layouts = tuple[str | None, ...]
@@ -60,12 +60,14 @@ class Piece:
         """Whether plain products in it, where there are any, are worth a library call at these lengths."""
         return self._candidates.pay(sizes, pipeline.machine_profile(), self.dtype)
 
-    def arrays(self, values: Mapping[str, Array], sizes: Mapping[str, int]) -> list[Array]:
-        """The tensors of the cascade from the arrays of the program: several axes as one where it streams over them."""
+    def arrays(self, values: Mapping[str, Array], sizes: Mapping[str, int],
+               reshape: Callable[[Any, list[int]], Any] = np.reshape) -> list[Array]:
+        """The tensors of the cascade from the arrays of the program: several axes as one where it streams over them.
+        `reshape`: as of `present`."""
         if self.whole:
             return [values[t.name] for t in self.cascade.tensors]
         return [
-            values[t.name] if t.view is None else present(t, values[t.view.source], self.parts, sizes)
+            values[t.name] if t.view is None else present(t, values[t.view.source], self.parts, sizes, reshape)
             for t in self.cascade.tensors
         ]
 
@@ -92,19 +94,21 @@ def drop_units(entries: Sequence[str | int]) -> tuple[Any, ...]:
     return (*(0 if e == 1 else slice(None) for e in entries), ...) if 1 in entries else ()
 
 
-def checked_outs(trace: Trace, names: Sequence[str], given: Sequence[Array]) -> dict[str, Array]:
-    """See `Program.check_outs`. `names`: of the outputs of the trace."""
+def checked_outs(trace: Trace, names: Sequence[str], given: Sequence[Any], kind: type[Any] = np.ndarray
+                 ) -> dict[str, Array]:
+    """See `Program.check_outs`. `names`: of the outputs of the trace; `kind`: the class of arrays."""
     found = {}
     for i, (name, array, position) in enumerate(zip(names, given, trace.outputs, strict=True)):
         where = "out" if len(given) == 1 else f"out[{i}]"
         entries, dtype = trace.caller_shape(position), trace.nodes[position].dtype
-        if not isinstance(array, np.ndarray):
-            raise DTypeError(f"{where} is a {type(array).__name__}; pass a NumPy array")
+        if not isinstance(array, kind):
+            raise DTypeError(f"{where} is a {type(array).__name__}; pass a NumPy array" if kind is np.ndarray else
+                             f"{where} is a {type(array).__name__}; pass an array on the device of the arguments")
         if array.dtype != numpy_dtype(dtype):
             raise DTypeError(f"{where} has dtype {array.dtype}, the result is {dtype}")
         if array.ndim != len(entries):
             raise ShapeError(f"{where} has {array.ndim} dimensions, the result has {len(entries)}")
-        if not array.flags.writeable:
+        if kind is np.ndarray and not array.flags.writeable:
             raise ShapeError(f"{where} is read-only; pass a writable array, such as np.empty_like({where})")
         found[name] = array[drop_units(entries) or ...]
     return found
@@ -113,9 +117,11 @@ def checked_outs(trace: Trace, names: Sequence[str], given: Sequence[Array]) -> 
 class Program(Locked):
     """A function traced for one kind of arguments (dtypes, ranks, unit dimensions), ready to run on any lengths."""
 
-    def __init__(self, traced: Trace, options: Options, stats: Stats) -> None:
+    def __init__(self, traced: Trace, options: Options, stats: Stats, home: Any) -> None:
+        """`home`: where its arrays are, see `redfuser.api.places.arrays_at`."""
         super().__init__()
         self.trace = traced
+        self.home = home
         self.options = options
         self.stats = stats
         self.term: Term = pipeline.term_step(traced)
@@ -149,7 +155,7 @@ class Program(Locked):
         ShapeError, DTypeError
             naming the array, for a wrong rank or dtype, or for one that is read-only.
         """
-        return checked_outs(self.trace, self.output_names, given)
+        return checked_outs(self.trace, self.output_names, given, self.home.kind)
 
     def _piece(self, cascade: Cascade) -> Piece:
         derivation = pipeline.fusion_step(cascade, self.options)
@@ -169,7 +175,10 @@ class Program(Locked):
                 array = self.trace.with_parts(array, split, lengths)
             elif units:
                 array = array[units]
-            found[name] = array if array.dtype == dtype else array.astype(dtype)
+            if name in arguments:
+                found[name] = array if array.dtype == dtype and array.ndim else self.home.tensor(array, dtype)
+            else:
+                found[name] = self.home.constant(name, array, dtype)
         return found
 
     def _lengths(self, arguments: Mapping[str, Array]) -> dict[str, int]:
@@ -205,16 +214,16 @@ class Program(Locked):
         notes = Notes({n: arguments[n] for n in self.trace.arguments}, self._captured, outs)
         for piece in self.pieces:
             results = [self._result(o, piece, outs.get(o.name), sizes) for o in piece.outputs]
-            made = [
-                a.reshape([sizes[base_axis(x)] for x in o.axes]) for o, a in zip(piece.outputs, results, strict=True)
-            ]
-            inputs = piece.arrays(values, sizes)
+            reshape = self.home.reshape
+            made = [reshape(a, [sizes[base_axis(x)] for x in o.axes])
+                    for o, a in zip(piece.outputs, results, strict=True)]
+            inputs = piece.arrays(values, sizes, reshape)
             self.stats.copies += piece.copies(values, inputs)
             built = self._run_piece(piece, inputs, made, sizes)
             call = None if built.compiled is None else built.compiled.repeatable(inputs, made, sizes)
             for o, a, r in zip(piece.outputs, made, results, strict=True):
                 if not np.may_share_memory(a, r):  # the caller's array, whose axes do not lie side by side
-                    r[...] = a.reshape(r.shape)
+                    self.home.assign(r, reshape(a, r.shape))
                 values[o.name] = r
                 notes.result(o.name, outs.get(o.name, r))
             notes.launch(call, built, [*zip(piece.sources, inputs, strict=True),
@@ -253,7 +262,7 @@ class Program(Locked):
         """The array that receives an output: the caller's, or a new one."""
         shape = result_shape(o, piece.parts, sizes)
         if array is None:
-            return pool().empty(shape, numpy_dtype(o.dtype))
+            return self.home.empty(shape, numpy_dtype(o.dtype))  # type: ignore[no-any-return]
         if array.shape == self._caller_shape(o, shape):
             array = array.reshape(shape)  # a view: axes are split
         if array.shape != shape:
@@ -292,12 +301,19 @@ class Program(Locked):
             for built in known:
                 if built.serves(sizes) and not (called and built.untuned):
                     return built
-            job = self.job(piece, layouts, sizes, pipeline.GPU if self.options.target == "cuda-host" else "")
+            job = self.job(piece, layouts, sizes, self._gpu())
             arrays = (inputs, outs) if called else None
-            built = build(job, self.options, self.stats, library=library, arrays=arrays)
+            built = build(job, self.options, self.stats, library=library, arrays=arrays, home=self.home)
             kept = [b for b in known if not (b.untuned and b.serves(sizes))]
             piece.kernels[layouts, library] = [*kept, built]
             return built
+
+    def _gpu(self) -> str | Gpu:
+        """The GPU that kernels are planned for, "" for this machine's CPU."""
+        if self.options.target == "cuda":
+            found: Gpu = self.home.device.gpu
+            return found
+        return pipeline.GPU if self.options.target == "cuda-host" else ""
 
     @staticmethod
     def layouts(piece: Piece, inputs: Sequence[Array], outs: Sequence[Array]) -> Layouts:
@@ -305,7 +321,7 @@ class Program(Locked):
         return tuple([contiguous_axis(a, axes) for a, axes in zip((*inputs, *outs), piece.axes, strict=True)])
 
     @staticmethod
-    def job(piece: Piece, layouts: Layouts, sizes: Mapping[str, int], gpu: str) -> Job:
+    def job(piece: Piece, layouts: Layouts, sizes: Mapping[str, int], gpu: str | Gpu) -> Job:
         """What has to be built for these layouts and lengths."""
         names = (*(t.name for t in piece.cascade.tensors), *(o.name for o in piece.outputs))
         return Job(piece.fused, piece.dtype, dict(zip(names, layouts, strict=True)), sizes, gpu)

@@ -34,7 +34,7 @@ from redfuser.ir.term import base_axis
 from redfuser.pipeline import Options
 from redfuser.runtime.library import workspace_bytes
 
-LANGUAGES = {"c": "C", "interpret": "tile program", "cuda-host": "CUDA"}
+LANGUAGES = {"c": "C", "interpret": "tile program", "cuda": "CUDA", "cuda-host": "CUDA"}
 """Target -> what its kernels are written in."""
 
 

@@ -15,6 +15,8 @@ from redfuser.frontend import Trace
 from redfuser.frontend.guards import SizeGuard
 from redfuser.frontend.stages import HostStep, Stage, StaleTrace, argument_views, stages
 from redfuser.frontend.structure import joins_of
+from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.views import array_of
 from redfuser.pipeline import Options
 
 
@@ -29,9 +31,10 @@ class Part:
 class Staged:
     """Like `Program`, for a trace with calls that NumPy runs (`redfuser.frontend.host`)."""
 
-    def __init__(self, traced: Trace, options: Options, stats: Stats) -> None:
+    def __init__(self, traced: Trace, options: Options, stats: Stats, home: Any) -> None:
         self.trace = traced
         self.options = options
+        self.home = home
         self.stats = stats
         found = stages(traced)
         self.views = argument_views(traced)
@@ -39,7 +42,13 @@ class Staged:
             calls = " and ".join(str(c) for s in found for c in s.calls if not self.is_view(c))
             raise TraceError(f"{traced.name}: NumPy runs {calls} between kernels, so that there is no single pass; "
                              "leave out require='one-pass', or split the function there")
-        self.parts = tuple(Part(s, None if s.trace is None else Program(s.trace, options, stats)) for s in found)
+        computed = [c for s in found for c in s.calls if not c.call.view]
+        if options.target == "cuda" and computed:
+            calls = " and ".join(map(str, computed))
+            raise TraceError(f"{traced.name}: NumPy runs {calls} between kernels, on the CPU, and the arrays are on a "
+                             "GPU; split the function there and call CuPy or PyTorch in between, or pass copies in "
+                             "NumPy")
+        self.parts = tuple(Part(s, None if s.trace is None else Program(s.trace, options, stats, home)) for s in found)
         self.output_names = traced.output_names()
         self.joins = joins_of(traced.structure)
         self.guarded = bool(traced.guards) or any(s.fixed for s in traced.sizes)
@@ -66,7 +75,7 @@ class Staged:
 
     def check_outs(self, given: Sequence[Array]) -> dict[str, Array]:
         """See `Program.check_outs`."""
-        return checked_outs(self.trace, self.output_names, given)
+        return checked_outs(self.trace, self.output_names, given, self.home.kind)
 
     def run(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> dict[str, Array]:
         """See `Program.run`. Whatever a call of NumPy's raises is passed on."""
@@ -75,7 +84,8 @@ class Staged:
         values: dict[int, Any] = {}
         for i, n in enumerate(nodes):
             if n.op == "input":
-                array = arguments[n.param] if n.param in arguments else self.trace.captured[n.param]
+                array = (arguments[n.param] if n.param in arguments else
+                         self.home.constant(n.param, self.trace.captured[n.param], numpy_dtype(n.dtype)))
                 if i in self.trace.shapes:  # merged axes, taken apart
                     array = array.reshape([e if isinstance(e, int) else sizes[e] for e in n.shape])
                 values[i] = array
@@ -89,17 +99,15 @@ class Staged:
             open_ = [g for g in open_ if not self._holds(g, sizes)]
         found = {}
         for name, i in zip(self.output_names, self.trace.outputs, strict=True):
-            array = np.asarray(values[i], dtype=nodes[i].dtype if nodes[i].op == "input" else None)
-            # NumPy's view of an argument is no array of its own
-            found[name] = array.copy() if nodes[i].op == "input" or not array.flags.owndata else array
+            found[name] = self.home.own(values[i], nodes[i].op, numpy_dtype(nodes[i].dtype))
         for name, i in zip(self.output_names, self.trace.outputs, strict=True):
             if name in outs:
                 array = found[name]
-                result = np.asarray(self.trace.for_caller(array, i))[drop_units(self.trace.caller_shape(i)) or ...]
+                result = array_of(self.trace.for_caller(array, i))[drop_units(self.trace.caller_shape(i)) or ...]
                 if outs[name].shape != result.shape:
                     raise ShapeError(f"out= array for {name} has shape {outs[name].shape}, the result has "
                                      f"{result.shape}")
-                outs[name][...] = result
+                self.home.assign(outs[name], result)
         return found
 
     def _holds(self, guard: SizeGuard, sizes: Mapping[str, int]) -> bool:
@@ -122,10 +130,10 @@ class Staged:
         """What the kernels of a stage give, by position in the whole trace."""
         results = program.run(given, {})
         at = zip(stage.gives, program.output_names, program.trace.outputs, strict=True)
-        return {i: np.asarray(program.trace.for_caller(np.asarray(results[name]), own)) for i, name, own in at}
+        return {i: array_of(program.trace.for_caller(array_of(results[name]), own)) for i, name, own in at}
 
 
-def compiled(traced: Trace, options: Options, stats: Stats) -> Program | Staged:
-    """The program of a trace."""
+def compiled(traced: Trace, options: Options, stats: Stats, home: Any) -> Program | Staged:
+    """The program of a trace. `home`: where its arrays are."""
     kind = Staged if any(n.op == "host" for n in traced.nodes) else Program
-    return kind(traced, options, stats)
+    return kind(traced, options, stats, home)

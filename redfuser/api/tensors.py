@@ -25,19 +25,23 @@ def _is_tensor_class(cls: Any) -> bool:
     return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in cls.__mro__)
 
 
-def tensor_array(tensor: Any, where: str) -> Array:
-    """The array on the memory of a tensor.
+def tensor_array(tensor: Any, where: str) -> Any:
+    """The array on the memory of a tensor: of NumPy, or of CuPy for a tensor on a GPU.
 
     Raises
     ------
     ArgumentError
-        naming `where`, for a tensor that is not on the CPU, is sparse, or requires a gradient while these are recorded.
+        naming `where`, for a tensor on another kind of device, a sparse one, or one that requires a gradient while
+        these are recorded.
     DTypeError
         naming `where`, for a tensor whose dtype no kernel can be generated for.
+    NoDevice
+        for a tensor on a GPU, when CuPy is not installed.
     """
     torch = sys.modules["torch"]
-    if tensor.device.type != "cpu":
-        raise ArgumentError(f"{where} is on the device {tensor.device}; kernels run on the CPU: pass x.cpu()")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"{where} is on the device {tensor.device}; kernels run on CPUs and NVIDIA GPUs: pass "
+                            "x.cpu()")
     if tensor.layout is not torch.strided:
         raise ArgumentError(f"{where} has the layout {tensor.layout}; pass x.to_dense()")
     if tensor.requires_grad:
@@ -46,6 +50,8 @@ def tensor_array(tensor: Any, where: str) -> Array:
                                 "torch.no_grad(), or pass x.detach()")
         tensor = tensor.detach()
     name = str(tensor.dtype).removeprefix("torch.")
+    if tensor.device.type == "cuda":
+        return _device_array(tensor, name, where)
     if name in EXTENSIONS:  # which NumPy and PyTorch exchange as bits only
         dtype = numpy_dtype(name)
         bits: Array = tensor.view(getattr(torch, _bits(dtype))).numpy()
@@ -55,9 +61,22 @@ def tensor_array(tensor: Any, where: str) -> Array:
     except (TypeError, RuntimeError):
         array = None
     if array is None or array.dtype.name not in SUPPORTED_DTYPES:
-        remedy = "pass x.real and x.imag" if tensor.is_complex() else "convert with x.float() or x.double()"
-        raise DTypeError(f"{where}: dtype {tensor.dtype} is not supported; {remedy}")
+        raise _unsupported(tensor, where)
     return array
+
+
+def _device_array(tensor: Any, name: str, where: str) -> Any:
+    """The CuPy array on the memory of a tensor on a GPU."""
+    from redfuser.runtime.cuda.device_arrays import lent
+
+    if name not in SUPPORTED_DTYPES:
+        raise _unsupported(tensor, where)
+    return lent(tensor.resolve_neg(), numpy_dtype(name))
+
+
+def _unsupported(tensor: Any, where: str) -> DTypeError:
+    remedy = "pass x.real and x.imag" if tensor.is_complex() else "convert with x.float() or x.double()"
+    return DTypeError(f"{where}: dtype {tensor.dtype} is not supported; {remedy}")
 
 
 def _bits(dtype: np.dtype[Any]) -> str:

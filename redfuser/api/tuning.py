@@ -23,6 +23,7 @@ from redfuser.codegen.nodes import Kernel
 from redfuser.derivation.fusion import FusedCascade
 from redfuser.errors import CheckError
 from redfuser.extract import Options, Plan
+from redfuser.extract.gpu import Gpu
 from redfuser.extract.neighbours import Neighbour, described, neighbours
 from redfuser.extract.plan_time import predict_plan
 from redfuser.extract.roles import NoTiles
@@ -51,13 +52,13 @@ TURN = 0.15
 @dataclass(frozen=True)
 class Job:
     """A kernel to be built. layouts: of tensors and outputs by name; sizes: length of every axis; gpu: the GPU that it
-    is for, "" for this machine."""
+    is for, found or by name, "" for this machine."""
 
     fused: FusedCascade
     dtype: str
     layouts: Mapping[str, str | None]
     sizes: Mapping[str, int]
-    gpu: str = ""
+    gpu: str | Gpu = ""
 
     def plan(self, options: Options | None = None, dtype: str | None = None) -> Plan:
         """The plan with single decisions made."""

@@ -82,7 +82,33 @@ def _gpu() -> dict[str, Any]:
     return {
         "cupy": next((f"{name} {version}" for name, version in installed.items() if version), None),
         "nvidia driver": Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None,
+        **_devices(),
     }
+
+
+def _devices() -> dict[str, Any]:
+    """What CuPy reaches: versions as CUDA writes them (13000 is 13.0), and every GPU; or why it reaches none."""
+    from redfuser.errors import RedfuserError
+    from redfuser.runtime.cuda.cupy_launch import load_cupy
+    from redfuser.runtime.cuda.device import cuda_device
+
+    try:
+        cupy = load_cupy()
+        runtime = cupy.cuda.runtime
+        numbers = range(runtime.getDeviceCount())
+    except RedfuserError:
+        return {}
+    except Exception as error:  # CuPy's own, which cannot be named without it
+        return {"devices": f"none: {error}"}
+    versions = {"cuda of the driver": runtime.driverGetVersion(), "cuda of cupy": runtime.runtimeGetVersion()}
+    found: dict[str, Any] = {**versions}
+    for number in numbers:
+        try:
+            device = cuda_device(number)
+            found[f"device {number}"] = f"{device.name}, {device.gpu.arch}, {device.gpu.units} multiprocessors"
+        except RedfuserError as error:
+            found[f"device {number}"] = str(error)
+    return found
 
 
 def _version(distribution: str) -> str | None:

@@ -33,6 +33,7 @@ from redfuser.frontend.guards import ScopeGuard, SizeGuard
 from redfuser.frontend.source import SourceLine
 from redfuser.frontend.spec import SUPPORTED_DTYPES, Spec
 from redfuser.frontend.structure import leaves_of, unflatten
+from redfuser.ir.views import array_of
 
 Shape = tuple[str | int, ...]
 
@@ -150,7 +151,7 @@ class Trace:
         """
         if len(arrays) != len(self.outputs):
             raise ShapeError(f"{len(arrays)} arrays for the {len(self.outputs)} outputs of {self.name}")
-        full = [np.asarray(a).item() if self.nodes[i].weak and wrap is None else self.for_caller(np.asarray(a), i)
+        full = [np.asarray(a).item() if self.nodes[i].weak and wrap is None else self.for_caller(array_of(a), i)
                 for a, i in zip(arrays, self.outputs, strict=True)]
         return unflatten(self.structure, full, wrap)
 

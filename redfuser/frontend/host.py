@@ -22,6 +22,7 @@ from redfuser.frontend.remedies import missing
 from redfuser.frontend.source import located
 from redfuser.frontend.spec import SUPPORTED_DTYPES
 from redfuser.frontend.tracer import Tracer
+from redfuser.ir.views import array_of
 
 _NAMES = (
     "sort", "argsort", "partition", "argpartition", "lexsort", "median", "nanmedian", "quantile", "nanquantile",
@@ -113,9 +114,9 @@ class Result:
     part: int | None = None
     groups: tuple[tuple[int, ...], ...] | None = None
 
-    def of(self, found: Any) -> np.ndarray[Any, Any]:
+    def of(self, found: Any) -> Any:
         """The array among what the call gave."""
-        return np.asarray(found if self.part is None else found[self.part])
+        return array_of(found if self.part is None else found[self.part])
 
     def run(self, operands: Sequence[Any]) -> Any:
         """What the call gives for these operands."""

@@ -378,7 +378,13 @@ def lift(recorder: Recorder, operand: Any) -> Value:
     if isinstance(operand, Joined):
         return operand.array().value  # type: ignore[no-any-return]
     kind = type(operand).__name__
-    raise TraceError(located(f"a {kind} cannot be part of an array computation; use arrays and numbers"))
+    home = type(operand).__module__.partition(".")[0]
+    remedy = f"if it is an array of {home}, pass it as an argument" if kind in _ARRAYS else "use arrays and numbers"
+    raise TraceError(located(f"a {kind} cannot be part of an array computation; {remedy}"))
+
+
+_ARRAYS = ("ndarray", "Tensor", "Array", "ArrayImpl")
+"""Names of the array classes of other libraries."""
 
 
 def recorder_of(*operands: Any) -> Recorder | None:

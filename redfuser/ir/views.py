@@ -7,7 +7,7 @@ the term's arrays (`View`). Flattening shares memory where strides allow it, and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,11 @@ from redfuser.ir.term import Axis, Cascade, Out, Tensor, base_axis
 
 Array = np.ndarray[Any, Any]
 Parts = Mapping[str, tuple[str, ...]]
+
+
+def array_of(value: Any) -> Any:
+    """An array as it is, of whatever library; anything else as an array of NumPy's."""
+    return value if hasattr(value, "reshape") else np.asarray(value)
 
 
 def parts_of(axes: Iterable[Axis]) -> dict[str, tuple[str, ...]]:
@@ -47,16 +52,18 @@ def viewed_sizes(tensors: Iterable[Tensor], arrays: Mapping[str, Any]) -> dict[s
     return found
 
 
-def present(t: Tensor, array: Any, parts: Parts, sizes: Mapping[str, int]) -> Array:
+def present(t: Tensor, array: Any, parts: Parts, sizes: Mapping[str, int],
+            reshape: Callable[[Any, list[int]], Any] = np.reshape) -> Array:
     """The array that stands for a tensor with a view, made from the view's source.
 
     Parameters
     ----------
-    array : the source, one dimension per entry of `t.view.index`
+    array : the source, one dimension per entry of `t.view.index`; of NumPy, or one that its functions take
     sizes : length of every part
+    reshape : gives an array another shape, copied where strides do not allow a view
     """
     assert t.view is not None
-    found = np.asarray(array)[tuple(slice(None) if isinstance(a, str) else a for a in t.view.index)]
+    found = array_of(array)[tuple(slice(None) if isinstance(a, str) else a for a in t.view.index)]
     names = [a for a in t.view.index if isinstance(a, str)]
     while len(set(names)) < len(names):
         name = next(a for a in names if names.count(a) > 1)
@@ -69,7 +76,8 @@ def present(t: Tensor, array: Any, parts: Parts, sizes: Mapping[str, int]) -> Ar
     if len(names) < len(every):
         found = found[tuple(slice(None) if a in names else None for a in every)]
         found = np.broadcast_to(found, [sizes[base_axis(a)] for a in every])
-    return found.reshape([math.prod(sizes[base_axis(p)] for p in parts.get(a, (a,))) for a in t.axes])
+    result: Array = reshape(found, [math.prod(sizes[base_axis(p)] for p in parts.get(a, (a,))) for a in t.axes])
+    return result
 
 
 def result_shape(o: Out, parts: Parts, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -68,10 +68,14 @@ def length(e: Expr, sizes: Mapping[str, int]) -> int:
 
 
 class Port:
-    """One array argument of a kernel: checks and normalises what callers pass."""
+    """One array argument of a kernel: checks and normalises what callers pass.
 
-    def __init__(self, buf: Buf) -> None:
+    `kind`: the class of arrays: NumPy's, or CuPy's for a kernel on a GPU.
+    """
+
+    def __init__(self, buf: Buf, kind: type[Any] = np.ndarray) -> None:
         self.name = buf.name
+        self.kind = kind
         self.dtype = numpy_dtype(buf.dtype)
         self.itemsize = self.dtype.itemsize
         self.rank = len(buf.shape)
@@ -92,16 +96,17 @@ class Port:
         Raises
         ------
         DTypeError
-            neither a NumPy array nor a NumPy scalar of the kernel's dtype (byte order aside).
+            no array of the kind and dtype that the kernel takes (byte order aside), nor a NumPy scalar of it.
         ShapeError
             other lengths than `sizes` says.
         """
-        if isinstance(array, np.generic):
+        if isinstance(array, np.generic) and self.kind is np.ndarray:
             array = np.asarray(array)
-        if not isinstance(array, np.ndarray):
-            raise DTypeError(
-                f"argument {self.name!r} is a {type(array).__name__}, not a NumPy array; pass np.asarray(...)"
-            )
+        found: Array = array
+        if not isinstance(array, self.kind):
+            library = "NumPy" if self.kind is np.ndarray else "CuPy"
+            raise DTypeError(f"argument {self.name!r} is a {type(array).__name__}, not a {library} array; pass "
+                             f"{'np' if library == 'NumPy' else 'cupy'}.asarray(...)")
         if array.dtype != self.dtype and array.dtype.newbyteorder("=") != self.dtype:
             raise DTypeError(
                 f"argument {self.name!r} has dtype {array.dtype}, this kernel was compiled for "
@@ -113,11 +118,11 @@ class Port:
                 break
         else:
             if len(shape) == self.rank:
-                return array
+                return found
         expected = self.expected(sizes)
         if shape != expected:
             raise ShapeError(f"argument {self.name!r} has shape {shape}, expected {expected}")
-        return array
+        return found
 
     def direct(self, array: Array) -> bool:
         """Whether C can read the array in place: native byte order, aligned, strides of whole elements."""

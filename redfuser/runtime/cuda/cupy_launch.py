@@ -6,14 +6,14 @@ CuPy is imported when a module is made, not before. It can be built, not launche
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from threading import RLock
 from typing import Any
 
 import numpy as np
 
-from redfuser.runtime.cuda.errors import CudaCompileError, LaunchError, NoDevice, UnsupportedArch
+from redfuser.runtime.cuda.errors import CudaCompileError, LaunchError, NoDevice, SharedMemoryShort, UnsupportedArch
 from redfuser.runtime.cuda.launch import Parameter, offsets
 
 OPTIONS = ("-std=c++17",)
@@ -96,6 +96,25 @@ class CupyModule:
         return device
 
 
+_modules: dict[tuple[Any, str, str | None, int], tuple[CupyModule, dict[str, CupyFunction]]] = {}
+_lock = RLock()
+
+
+def cupy_function(source: str, arch: str | None, name: str, parameters: Sequence[Parameter]) -> CupyFunction:
+    """A kernel of a text for the current device: compiled once per process. Between processes CuPy keeps the machine
+    code on disk. Raises what `CupyModule` raises.
+    """
+    cupy = load_cupy()
+    with _lock:
+        key = (cupy, source, arch, int(cupy.cuda.Device().id))
+        if key not in _modules:
+            _modules[key] = CupyModule(source, arch), {}
+        module, functions = _modules[key]
+        if name not in functions:
+            functions[name] = module.function(name, parameters)
+        return functions[name]
+
+
 class CupyFunction:
     """A kernel on a device: a `Function`."""
 
@@ -103,7 +122,11 @@ class CupyFunction:
         self._cupy, self._function, self._device = cupy, function, device
         self._name, self._parameters = name, parameters
         self._offsets = offsets(parameters)
-        self._shared_limit = int(device.attributes.get("MaxSharedMemoryPerBlockOptin", WITHOUT_ASKING))
+        runtime = cupy.cuda.runtime
+        limit = runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device.id)
+        self._shared_limit = max(int(limit), WITHOUT_ASKING)
+        self._static = int(function.shared_size_bytes)
+        self._allowed = WITHOUT_ASKING - self._static
 
     def launch(
         self,
@@ -113,35 +136,39 @@ class CupyFunction:
         packed_args: bytes,
         stream: int | None = None,
     ) -> None:
-        """Start the kernel; see `Function.launch`.
+        """Start the kernel; see `Function.launch`. The current stream is CuPy's.
 
         Raises
         ------
         LaunchError
-            when another device is current, or the shared memory is more than the device has.
+            when another device is current, or (`SharedMemoryShort`) the shared memory is more than the device has.
         """
         current = self._cupy.cuda.Device()
         if current.id != self._device.id:
             raise LaunchError(
                 f"kernel {self._name} was compiled for device {self._device.id}, and device {current.id} is current"
             )
-        self._allow(shared_bytes)
+        self.allow(shared_bytes)
         with self._stream(stream):
             self._function(grid, block, self._values(packed_args), shared_mem=shared_bytes)
 
-    def _allow(self, shared_bytes: int) -> None:
-        static = int(self._function.shared_size_bytes)
-        if shared_bytes + static > self._shared_limit:
-            raise LaunchError(
-                f"kernel {self._name} has {static} bytes of static shared memory and asks for {shared_bytes} more; the "
-                f"device gives a block {self._shared_limit}"
-            )
-        if shared_bytes > WITHOUT_ASKING and self._function.max_dynamic_shared_size_bytes < shared_bytes:
-            self._function.max_dynamic_shared_size_bytes = shared_bytes
+    def allow(self, shared_bytes: int) -> None:
+        """Let the kernel have this much dynamic shared memory.
+
+        Raises
+        ------
+        SharedMemoryShort
+            when the device does not give a block that much.
+        """
+        missing = shared_bytes + self._static - self._shared_limit
+        if missing > 0:
+            raise SharedMemoryShort(
+                f"kernel {self._name} has {self._static} bytes of static shared memory and asks for {shared_bytes} "
+                f"more; the device gives a block {self._shared_limit}", missing)
+        if shared_bytes > self._allowed:
+            self._function.max_dynamic_shared_size_bytes = self._allowed = shared_bytes
 
     def _stream(self, handle: int | None) -> AbstractContextManager[Any]:
-        if handle is None:
-            handle = torch_stream()
         if handle is None:
             return nullcontext()
         stream: AbstractContextManager[Any] = self._cupy.cuda.ExternalStream(handle)
@@ -159,11 +186,3 @@ def _value(raw: bytes) -> Any:
     if len(raw) in _WORDS:
         return np.frombuffer(raw, _WORDS[len(raw)])[0]
     return np.frombuffer(raw, np.dtype([("bytes", np.uint8, (len(raw),))]))
-
-
-def torch_stream() -> int | None:
-    """The handle of torch's current stream, if torch is in use and has a device: CuPy's own would not wait for it."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        return None
-    return int(torch.cuda.current_stream().cuda_stream)

@@ -25,6 +25,17 @@ class LaunchError(RedfuserError, ValueError):
     """A launch that no device could run: its arguments, its block or its shared memory do not fit the kernel."""
 
 
+class SharedMemoryShort(LaunchError):
+    """A kernel needs more shared memory than a block of the device may have. missing: bytes."""
+
+    def __init__(self, message: str, missing: int = 0) -> None:
+        self.missing = missing
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.missing)
+
+
 class NoDevice(RedfuserError, RuntimeError):
     """No GPU, no driver, or no CuPy to reach one."""
 

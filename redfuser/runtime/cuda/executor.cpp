@@ -256,6 +256,13 @@ RF_EXPORT void rf_mode(uint64_t address, int mode) {
     if (region->size && mode != CONSTANT && !region->cells) region->cells = make_cells(region->size);
 }
 
+// Something else than a kernel wrote these bytes, as a copy from the host does.
+RF_EXPORT void rf_wrote(uint64_t address, uint64_t size) {
+    Region* region = region_at(address);
+    if (!region) return;
+    for (uint64_t i = address - region->address; size-- > 0 && i < region->written.size(); i++) region->written[i] = true;
+}
+
 // How many bytes nothing has written; `first` gets the first of them.
 RF_EXPORT uint64_t rf_unwritten(uint64_t address, uint64_t* first) {
     const Region* region = region_at(address);

@@ -83,6 +83,8 @@ class Executor:
         library.rf_free.restype = None
         library.rf_mode.argtypes = [ctypes.c_uint64, ctypes.c_int]
         library.rf_mode.restype = None
+        library.rf_wrote.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+        library.rf_wrote.restype = None
         library.rf_unwritten.argtypes = [ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)]
         library.rf_unwritten.restype = ctypes.c_uint64
         library.rf_launch.argtypes = [ctypes.POINTER(Launch), ctypes.POINTER(Report)]
@@ -113,6 +115,11 @@ class Executor:
         """Change how a region may be used."""
         with LOCK:
             self._library.rf_mode(address, mode)
+
+    def wrote(self, address: int, size: int) -> None:
+        """Something else than a kernel wrote these bytes of a region."""
+        with LOCK:
+            self._library.rf_wrote(address, size)
 
     def unwritten(self, address: int) -> tuple[int, int]:
         """(bytes that nothing has written, the first of them) of an OUTPUT or SCRATCH region."""
