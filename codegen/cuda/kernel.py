@@ -21,6 +21,7 @@ from redfuser.codegen.cuda.target import CudaTarget
 from redfuser.codegen.nodes import Buf, For, If, Kernel, LetInt, LetScalar, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import nested
 from redfuser.errors import CheckError
+from redfuser.extract.plan_gpu import team_text
 from redfuser.ir import Const, Expr, op
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -111,6 +112,9 @@ class _Printer:
         with w.block(f'extern "C" __global__ void __launch_bounds__({phase.block}) {name}(\n    {arguments})'):
             if phase.teams > 1:
                 w.line(f"const int lane = threadIdx.x % {phase.team}, team = threadIdx.x / {phase.team};")
+                if "team_lanes" in body:
+                    own = f"{(1 << phase.team) - 1:#x}u << threadIdx.x % 32 / {phase.team} * {phase.team}"
+                    w.line(f"const uint32_t team_lanes = {own}; /* of this warp */")
             else:
                 w.line("const int lane = threadIdx.x;")
             for line in head.splitlines():
@@ -127,7 +131,7 @@ class _Printer:
         return w.text(), launch
 
     def _title(self, phase: TeamPhase) -> str:
-        team = "a warp" if phase.team == 32 else f"a block of {phase.team} threads"
+        team = team_text(phase.team)
         kept = [f"{h.buf.name} in {'global memory' if h.kind == MEMORY else h.kind}" for h in phase.homes]
         when = "" if phase.when is None else f", when {phase.when}"
         return f"Each task by {team}{when}." + (f" Scratch: {', '.join(kept)}." if kept else "")

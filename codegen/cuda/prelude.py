@@ -26,9 +26,9 @@ typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 """
 WORDS = frozenset(
-    """threadIdx blockIdx blockDim gridDim warpSize warp lane team teams item part slots turn task tasks scratch shared
-    namespace template class struct bool true false nullptr new delete this public private operator kernel
-    first_thread whole held enters found share end last count one z w step last_key last_at fresh fresh_keys
+    """threadIdx blockIdx blockDim gridDim warpSize warp lane team teams team_lanes item part slots turn task tasks
+    scratch shared namespace template class struct bool true false nullptr new delete this public private operator
+    kernel first_thread whole held enters found share end last count one z w step last_key last_at fresh fresh_keys
     fresh_indices best round left_ right_ asm clamp min max abs exp log sin cos tan pow sqrt floor ceil exp2 log2
     tanh atan rsqrt erf int8_t int16_t int32_t""".split()  # noqa: SIM905
 )
