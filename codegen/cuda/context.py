@@ -5,6 +5,7 @@ from __future__ import annotations
 from redfuser.codegen.c.context import Printing
 from redfuser.codegen.c.types import storage
 from redfuser.codegen.cuda.nodes import REGISTER, TeamPhase
+from redfuser.codegen.cuda.prelude import is_own
 from redfuser.codegen.cuda.scalars import CudaScalars
 from redfuser.codegen.cuda.target import CudaTarget
 from redfuser.codegen.nodes import At, Buf, Kernel, Sweep
@@ -19,7 +20,7 @@ class CudaContext(Printing):
     """
 
     def __init__(self, kernel: Kernel, target: CudaTarget, reserved: frozenset[str]) -> None:
-        super().__init__(kernel, reserved)
+        super().__init__(kernel, reserved, is_own)
         self.target = target
         self.scalars = CudaScalars(self)
         self.phase: TeamPhase | None = None

@@ -81,7 +81,7 @@ class _Schedule:
         homed = homes(body, scratch, self.ranges, self.team, self.width, budget, shared)
         private = {h.buf for h in homed if h.kind == REGISTER}
         watched = touched(body) - private
-        body = BarrierPass(watched, self.width).task(body)
+        body = BarrierPass(watched, self.width, self.team > choose_gpu.WARP).task(body)
         return TeamPhase(replace(self.loop, body=body), self.source.when, self.team, self.teams, homed,
                          tuple(Width(lo, hi, n) for (lo, hi), n in self.widths.items()), tuple(self.bounds.items()))
 

@@ -59,7 +59,7 @@ class _SweepPrinter:
             element.put(p.cell, p.expr)
         for r in s.reds:
             kind = reduction_type(r.monoid, self.ctx.kernel.compute)
-            out.line(f"{self._name(r.name)} = {_combined(r, self._name(r.name), element.name(r.expr, kind))};")
+            out.line(_taken_in(r, self._name(r.name), element.name(r.expr, kind)))
         for f in s.folds:
             kinds = [self.ctx.types.of(Var(n)) for n in f.names]
             self._take_in(f, [element.name(e, k) for e, k in zip(f.elements, kinds, strict=True)])
@@ -155,10 +155,8 @@ def _functor(r: Red) -> str:
     return f"{'loose_' if r.loose and r.monoid in ('max', 'min') else ''}{r.monoid}_of"
 
 
-def _combined(r: Red, state: str, value: str) -> str:
-    """The accumulator of one thread with one more element."""
-    if r.monoid == "sum":
-        return f"{state} + {value}"
-    return f"{_functor(r)}()({state}, {value})"
+def _taken_in(r: Red, state: str, value: str) -> str:
+    """One more element in the accumulator of a thread."""
+    return f"{state} += {value};" if r.monoid == "sum" else f"{state} = {_functor(r)}()({state}, {value});"
 
 
