@@ -9,6 +9,11 @@ WARP_ROW = 1024
 """Longest row of a warp: 32 elements per thread fit into registers."""
 LONGEST_ROW = 32768
 """Longest row of a block: 1024 threads with 32 elements each."""
+LEAST_TEAM = 4
+"""Fewest threads that share a row."""
+SHORT_ROW = 8
+"""Elements per thread of a row that is too short for a warp: two vectors of four, so that lanes have memory in flight,
+and few steps of an exchange."""
 PER_THREAD = 16
 """Elements of a row that a thread of a block holds; more threads than that asks for cost barriers."""
 BLOCK = 128
@@ -32,15 +37,16 @@ def octave(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def team_threads(extent: int | None) -> int:
+def team_threads(extent: int | None, once: bool = True) -> int:
     """Threads for a task whose longest sweep has at most `extent` elements; None: any number.
 
+    Short rows share a warp, where a task does its sweeps `once`: in a loop they are more work than their length tells.
     A warp needs no barrier, a block hides memory behind more loads. (Not measured.)
     """
     if extent is None:
         return 256
     if extent <= WARP_ROW:
-        return WARP
+        return max(LEAST_TEAM, min(WARP, octave(-(-extent // SHORT_ROW)))) if once else WARP
     return 1024 if extent > 512 * 32 else max(BLOCK, min(512, octave(-(-extent // PER_THREAD))))
 
 
@@ -56,7 +62,7 @@ def resident_blocks(block: int) -> int:
 
 
 def teams_per_block(team: int) -> int:
-    """Warps of a block; a team that is a block is alone in it."""
+    """Teams of a block: warps and parts of warps; a team that is a block is alone in it."""
     return max(1, BLOCK // team) if team <= WARP else 1
 
 

@@ -50,6 +50,13 @@ def _as_rows(fused: FusedCascade, sizes: Mapping[str, int], profile: Profile, la
     return Options(strategy=columns.strategy if columns.strategy == "columns" else "rows")
 
 
+def team_text(threads: int) -> str:
+    """Who does a task."""
+    if threads < choose_gpu.WARP:
+        return f"{threads} lanes of a warp"
+    return "a warp" if threads == choose_gpu.WARP else f"a block of {threads} threads"
+
+
 def _hints(p: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
     return {a.name: max(1, a.size if a.size is not None else sizes.get(base_axis(a.name), 1)) for a in p.flat.axes}
 
@@ -83,8 +90,7 @@ def _rows(p: Plan, sizes: Mapping[str, int], gpu: Gpu, asked: Options) -> tuple[
         chunk = round_up(asked.chunk, block) if asked.chunk else choose_gpu.chunk(gpu.units, rows, length, block)
     notes = ["rows: a team of threads per row" if flat.stream else "elementwise: a team of threads per row"]
     if whole:
-        team = choose_gpu.team_threads(whole)
-        who = "a warp" if team == choose_gpu.WARP else f"a block of {team} threads"
+        who = team_text(choose_gpu.team_threads(whole))
         notes.append(f"up to {whole} elements a row stays on chip, each by {who}: it is read once")
     notes.append(f"longer rows stream in blocks of {block}")
     if depth:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from redfuser.codegen.c.address import Addresses
-from redfuser.codegen.c.names import Names
+from redfuser.codegen.c.names import Names, is_own
 from redfuser.codegen.c.target import CTarget
 from redfuser.codegen.c.types import Types
 from redfuser.codegen.nodes import Kernel
@@ -68,9 +68,9 @@ class Writer:
 class Printing:
     """One kernel being printed, in any language of the C family."""
 
-    def __init__(self, kernel: Kernel, reserved: frozenset[str]) -> None:
+    def __init__(self, kernel: Kernel, reserved: frozenset[str], own: Callable[[str], bool] = is_own) -> None:
         self.kernel = kernel
-        self.names = Names(reserved)
+        self.names = Names(reserved, own)
         self.addresses = Addresses(self.names)
         self.static = dict(kernel.static)
         self.types = Types(kernel.compute, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _LANGUAGE = frozenset(
     """auto break case char const continue default do double else enum extern float for goto if inline int long register
@@ -24,6 +25,11 @@ _TEMPORARY = re.compile(
 """Numbered names of the printer."""
 
 
+def is_language(word: str) -> bool:
+    """Whether a word belongs to the language."""
+    return word in _LANGUAGE
+
+
 def is_own(word: str) -> bool:
     """Whether a word of C text belongs to the language or to the printer, so that no program may use it."""
     return word in _LANGUAGE or word in _LOCALS or _TEMPORARY.match(word) is not None
@@ -32,8 +38,9 @@ def is_own(word: str) -> bool:
 class Names:
     """Hands out one C identifier per (kind, name). Kinds keep a buffer and a variable of one name apart."""
 
-    def __init__(self, reserved: frozenset[str]) -> None:
-        self._reserved = reserved
+    def __init__(self, reserved: frozenset[str], own: Callable[[str], bool] = is_own) -> None:
+        """`reserved` words and those for which `own` holds are not given to programs."""
+        self._reserved, self._own = reserved, own
         self._given: dict[tuple[str, str], str] = {}
         self._used: set[str] = set()
         self._counts: dict[str, int] = {}
@@ -55,7 +62,7 @@ class Names:
         return self._given[key]
 
     def _taken(self, word: str) -> bool:
-        return word in self._reserved or is_own(word) or word.startswith("__")
+        return word in self._reserved or self._own(word) or word.startswith("__")
 
     def fresh(self, stem: str) -> str:
         """A new temporary: `stem` and a number that no other temporary of this stem has."""

@@ -19,10 +19,11 @@ class BarrierPass:
 
     watched : the buffers that threads see of each other: not registers, and none that are only read
     width : neighbours per thread of a sweep
+    meets : whether threads hand the results of a sweep over behind a barrier, as the warps of a block do
     """
 
-    def __init__(self, watched: Iterable[Buf], width: Callable[[Sweep], int]) -> None:
-        self.watched, self.width = frozenset(watched), width
+    def __init__(self, watched: Iterable[Buf], width: Callable[[Sweep], int], meets: bool = False) -> None:
+        self.watched, self.width, self.meets = frozenset(watched), width, meets
 
     def task(self, body: Body) -> Body:
         """The body of the task loop: the next task may meet what is pending at its end."""
@@ -47,7 +48,8 @@ class BarrierPass:
                 inner, after = self.body(s.body, pending)
                 s, pending = replace(s, body=inner), pending | after
             out.append(s)
-            if any(a.how == LIST for a in own):  # it ends with a barrier of its own
+            if any(a.how == LIST for a in own) or (self.meets and isinstance(s, Sweep) and (s.reds or s.folds)):
+                # it ends with a barrier of its own
                 pending = frozenset()
         return tuple(out), pending
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from redfuser.codegen.c.context import Printing
 from redfuser.codegen.c.types import storage
 from redfuser.codegen.cuda.nodes import REGISTER, TeamPhase
+from redfuser.codegen.cuda.prelude import is_own
 from redfuser.codegen.cuda.scalars import CudaScalars
 from redfuser.codegen.cuda.target import CudaTarget
 from redfuser.codegen.nodes import At, Buf, Kernel, Sweep
@@ -19,7 +20,7 @@ class CudaContext(Printing):
     """
 
     def __init__(self, kernel: Kernel, target: CudaTarget, reserved: frozenset[str]) -> None:
-        super().__init__(kernel, reserved)
+        super().__init__(kernel, reserved, is_own)
         self.target = target
         self.scalars = CudaScalars(self)
         self.phase: TeamPhase | None = None
@@ -34,13 +35,25 @@ class CudaContext(Printing):
 
     @property
     def warps(self) -> int:
-        """Warps of a team."""
-        return self.team.team // 32
+        """Warps of a team; 1 for a part of a warp."""
+        return max(1, self.team.team // 32)
+
+    @property
+    def lanes(self) -> int:
+        """Threads of a team within a warp."""
+        return min(32, self.team.team)
+
+    @property
+    def mask(self) -> str:
+        """Which lanes of its warp a team has."""
+        return "ALL_LANES" if self.lanes == 32 else "team_lanes"
 
     @property
     def barrier(self) -> str:
         """The statement that makes a team wait."""
-        return "__syncwarp();" if self.warps == 1 else "__syncthreads();"
+        if self.warps > 1:
+            return "__syncthreads();"
+        return "__syncwarp();" if self.lanes == 32 else "__syncwarp(team_lanes);"
 
     def register_home(self, buf: Buf) -> bool:
         """Whether a buffer lives in registers."""

@@ -58,7 +58,7 @@ class ListPrinter:
     def _team_any(self) -> None:
         out, ctx = self.ctx.out, self.ctx
         if ctx.warps == 1:
-            out.line("enters = __any_sync(ALL_LANES, enters);")
+            out.line(f"enters = __any_sync({ctx.mask}, enters);")
         else:
             out.line("enters = __syncthreads_or(enters);")
 
@@ -78,7 +78,8 @@ class ListPrinter:
                 lo = bare(ctx.scalars.integer(self.sweep.lo))
                 place = var if lo == "0" else f"{var} - ({lo})"
                 out.line(f"if ({index} >= 0) offer<{self.sign}>(best, last, {{{key}, {place}, {index}}});")
-            out.line(f"best = warp_best<{self.sign}>(best);")
+            part = "" if ctx.lanes == 32 else f", {ctx.lanes}"
+            out.line(f"best = warp_best<{self.sign}{part}>({'best' if ctx.lanes == 32 else 'best, team_lanes'});")
             if ctx.warps > 1:
                 self._block_best()
             out.line("if (best.index < 0) break;")

@@ -43,7 +43,7 @@ class TeamPhase(Node):
 
     loop    the task loop: sweeps are shared out among the threads of a team, all else is done by each of them, but
             that one thread stores single values to memory
-    team    threads of a team: 32 is a warp, more are a block
+    team    threads of a team: 4, 8 or 16 lanes that share a warp, 32 a warp, more a block
     teams   teams of a block
     bounds  greatest length of an axis in this phase
     """

@@ -161,11 +161,11 @@ struct all_of {
   INLINE int operator()(int a, int b) const { return a & b; }
 };
 /*section warp_all */
-/* Over a warp: every lane meets its partner, so all have the same bits in the end. */
-template <class F, class T>
-INLINE T warp_all(T x) {
+/* Over a warp, or LANES neighbours of one: every lane meets its partner, so all have the same bits in the end. */
+template <class F, int LANES = 32, class T>
+INLINE T warp_all(T x, uint32_t lanes = ALL_LANES) {
 #pragma unroll
-  for (int step = 16; step; step /= 2) x = F()(x, __shfl_xor_sync(ALL_LANES, x, step));
+  for (int step = LANES / 2; step; step /= 2) x = F()(x, __shfl_xor_sync(lanes, x, step));
   return x;
 }
 /*section slots_all */
@@ -207,13 +207,12 @@ INLINE void offer(candidate<T> &best, const candidate<T> &last, const candidate<
   if (candidate_before<LARGEST>(one, best)) best = one;
 }
 /*section warp_best */
-template <bool LARGEST, class T>
-INLINE candidate<T> warp_best(candidate<T> best) {
+template <bool LARGEST, int LANES = 32, class T>
+INLINE candidate<T> warp_best(candidate<T> best, uint32_t lanes = ALL_LANES) {
 #pragma unroll
-  for (int step = 16; step; step /= 2) {
-    const candidate<T> other = {__shfl_xor_sync(ALL_LANES, best.key, step),
-                                __shfl_xor_sync(ALL_LANES, best.place, step),
-                                __shfl_xor_sync(ALL_LANES, best.index, step)};
+  for (int step = LANES / 2; step; step /= 2) {
+    const candidate<T> other = {__shfl_xor_sync(lanes, best.key, step), __shfl_xor_sync(lanes, best.place, step),
+                                __shfl_xor_sync(lanes, best.index, step)};
     if (candidate_before<LARGEST>(other, best)) best = other;
   }
   return best;

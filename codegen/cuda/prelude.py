@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from importlib.resources import files
 
+from redfuser.codegen.c.names import is_language
 from redfuser.codegen.c.prelude import needed_parts, sections, split_sections
 
 SHARED_WITH_C = frozenset(
@@ -26,11 +27,14 @@ typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 """
 WORDS = frozenset(
-    """threadIdx blockIdx blockDim gridDim warpSize warp lane team teams item part slots turn task tasks scratch shared
-    namespace template class struct bool true false nullptr new delete this public private operator kernel
-    first_thread whole held enters found share end last count one z w step last_key last_at fresh fresh_keys
+    """threadIdx blockIdx blockDim gridDim warpSize warp lane team teams team_lanes item part slots turn task tasks
+    scratch shared namespace template class struct bool true false nullptr new delete this public private operator
+    kernel first_thread whole held enters found share end last count one z w step last_key last_at fresh fresh_keys
     fresh_indices best round left_ right_ asm clamp min max abs exp log sin cos tan pow sqrt floor ceil exp2 log2
-    tanh atan rsqrt erf int8_t int16_t int32_t""".split()  # noqa: SIM905
+    tanh atan rsqrt erf int8_t int16_t int32_t at from place list_keys list_indices all_scratch scratch_bytes
+    shared_bytes xor bitand bitor compl and or not catch try throw typename using virtual friend mutable explicit
+    export constexpr decltype noexcept static_cast alignas alignof typeid wchar_t char16_t char32_t concept requires
+    dim3""".split()  # noqa: SIM905
 )
 """Names that a program must not take: of the language, of CUDA, and of the printer."""
 
@@ -40,6 +44,14 @@ def library() -> dict[str, str]:
     """Name -> text of the part that defines it."""
     own = split_sections(files("redfuser.codegen.cuda").joinpath("prelude.cuh").read_text(encoding="utf-8"))
     return {n: text for n, text in sections().items() if n in SHARED_WITH_C} | own
+
+
+_TEMPORARY = re.compile(r"(val|bits)\d+$")
+
+
+def is_own(word: str) -> bool:
+    """Whether a word belongs to the language, or is a numbered name of the printer."""
+    return is_language(word) or _TEMPORARY.match(word) is not None
 
 
 def reserved_words() -> frozenset[str]:

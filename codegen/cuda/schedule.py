@@ -13,7 +13,7 @@ from redfuser.codegen.cuda.ranges import Ranges, bounds_of
 from redfuser.codegen.cuda.staging import Staging
 from redfuser.codegen.cuda.target import CudaTarget
 from redfuser.codegen.names import Names
-from redfuser.codegen.nodes import At, Buf, Kernel, Phase, Set, Sweep
+from redfuser.codegen.nodes import At, Buf, For, Kernel, Phase, Set, Sweep
 from redfuser.codegen.passes.bodies import Body, depends_on, lane_expressions, nested
 from redfuser.extract import choose_gpu
 from redfuser.ir import Expr, walk
@@ -31,7 +31,9 @@ class _Schedule:
         self.bounds = bounds_of(phase.when)
         self.loop = replace(phase.loop, body=normal(without_dead_stores(phase.loop.body)))
         self.ranges = Ranges(self.loop.body, self.bounds)
-        self.team = choose_gpu.team_threads(self._longest(self.loop.body))
+        repeated = any(isinstance(s, For) and any(isinstance(x, Sweep) for x in nested(s.body))
+                       for s in nested(self.loop.body))
+        self.team = choose_gpu.team_threads(self._longest(self.loop.body), not repeated)
         self.teams = choose_gpu.teams_per_block(self.team)
         self.widths = {(w.lo, w.hi): w.elements for w in self._widths()}
         self.names = Names(_names(kernel, phase))
@@ -79,7 +81,7 @@ class _Schedule:
         homed = homes(body, scratch, self.ranges, self.team, self.width, budget, shared)
         private = {h.buf for h in homed if h.kind == REGISTER}
         watched = touched(body) - private
-        body = BarrierPass(watched, self.width).task(body)
+        body = BarrierPass(watched, self.width, self.team > choose_gpu.WARP).task(body)
         return TeamPhase(replace(self.loop, body=body), self.source.when, self.team, self.teams, homed,
                          tuple(Width(lo, hi, n) for (lo, hi), n in self.widths.items()), tuple(self.bounds.items()))
 

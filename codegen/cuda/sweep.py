@@ -59,7 +59,7 @@ class _SweepPrinter:
             element.put(p.cell, p.expr)
         for r in s.reds:
             kind = reduction_type(r.monoid, self.ctx.kernel.compute)
-            out.line(f"{self._name(r.name)} = {_combined(r, self._name(r.name), element.name(r.expr, kind))};")
+            out.line(_taken_in(r, self._name(r.name), element.name(r.expr, kind)))
         for f in s.folds:
             kinds = [self.ctx.types.of(Var(n)) for n in f.names]
             self._take_in(f, [element.name(e, k) for e, k in zip(f.elements, kinds, strict=True)])
@@ -100,7 +100,9 @@ class _SweepPrinter:
         """First the lanes of each warp, then, through shared memory, the warps of a block."""
         s, out = self.sweep, self.ctx.out
         for r in s.reds:
-            out.line(f"{self._name(r.name)} = warp_all<{_functor(r)}>({self._name(r.name)});")
+            name, lanes = self._name(r.name), self.ctx.lanes
+            part, whose = ("", "") if lanes == 32 else (f", {lanes}", ", team_lanes")
+            out.line(f"{name} = warp_all<{_functor(r)}{part}>({name}{whose});")
         for f in s.folds:
             self._fold_warp(f)
         names = [(r.name, reduction_type(r.monoid, self.ctx.kernel.compute)) for r in s.reds]
@@ -123,16 +125,17 @@ class _SweepPrinter:
 
     def _fold_warp(self, f: Fold) -> None:
         """Neighbours meet in rounds, the earlier one left; lane 0 has it all and tells the others."""
-        out = self.ctx.out
-        with out.block("for (int step = 1; step < 32; step *= 2)"):
+        out, lanes, mask = self.ctx.out, self.ctx.lanes, self.ctx.mask
+        width = "" if lanes == 32 else f", {lanes}"
+        with out.block(f"for (int step = 1; step < {lanes}; step *= 2)"):
             others = []
             for n in f.names:
                 kind, name = self.ctx.types.of(Var(n)), self.ctx.names.fresh("val")
-                out.let(SCALAR[kind], name, f"__shfl_down_sync(ALL_LANES, {self._name(n)}, step)")
+                out.let(SCALAR[kind], name, f"__shfl_down_sync({mask}, {self._name(n)}, step{width})")
                 others.append(name)
             self._take_in(f, others)
         for n in f.names:
-            out.line(f"{self._name(n)} = __shfl_sync(ALL_LANES, {self._name(n)}, 0);")
+            out.line(f"{self._name(n)} = __shfl_sync({mask}, {self._name(n)}, 0{width});")
 
     def _fold_slots(self, f: Fold, first: int) -> None:
         out = self.ctx.out
@@ -152,10 +155,8 @@ def _functor(r: Red) -> str:
     return f"{'loose_' if r.loose and r.monoid in ('max', 'min') else ''}{r.monoid}_of"
 
 
-def _combined(r: Red, state: str, value: str) -> str:
-    """The accumulator of one thread with one more element."""
-    if r.monoid == "sum":
-        return f"{state} + {value}"
-    return f"{_functor(r)}()({state}, {value})"
+def _taken_in(r: Red, state: str, value: str) -> str:
+    """One more element in the accumulator of a thread."""
+    return f"{state} += {value};" if r.monoid == "sum" else f"{state} = {_functor(r)}()({state}, {value});"
 
 

@@ -237,8 +237,11 @@ def as_array(value: Any, where: str) -> Array:
 class Results(Protocol):
     """What a program returns."""
 
-    output_names: Sequence[str]
-    joins: Sequence[Any]
+    @property
+    def output_names(self) -> Sequence[str]: ...
+
+    @property
+    def joins(self) -> Sequence[Any]: ...
 
 
 def flat_outs(out: Any, program: Results, title: str) -> list[Any]:

@@ -144,7 +144,7 @@ def test_a_whole_row_is_read_once_and_stays_in_registers(length: int) -> None:
     assert len(list(loads(whole))) == 1
     assert {h.kind for h in whole.homes} == {REGISTER}
     assert not any(isinstance(s, Barrier) for s in nested(whole.loop.body))
-    assert (whole.team, whole.teams) == ((32, 4) if length <= 1024 else (512, 1))
+    assert (whole.team, whole.teams) == {64: (8, 16), 1000: (32, 4), 5000: (512, 1)}[length]
 
 
 def test_a_streamed_block_is_read_once() -> None:
@@ -175,7 +175,7 @@ def test_shared_memory_before_global_memory() -> None:
 
 
 def test_devices() -> None:
-    assert gpus() == ["a10", "a100", "b200", "h100", "h200"]
+    assert gpus() == ["a10", "a100", "b200", "h100", "h200", "h800"]
     assert Gpu.of("sm_90a").arch == "sm_90a"
     assert (Gpu.of("h100").units, Gpu.of("h100").shared) == (132, 227 << 10)
     assert Gpu.of("sm_120").shared == 99 << 10
@@ -184,10 +184,13 @@ def test_devices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extent", "threads"), [(1, 32), (1024, 32), (1025, 128), (4096, 256), (16384, 512), (32768, 1024), (None, 256)]
-)
+    ("extent", "threads"),
+    [(1, 4), (64, 8), (65, 16), (129, 32), (1024, 32), (1025, 128), (4096, 256), (16384, 512), (32768, 1024),
+     (None, 256)],
+)  # fmt: skip
 def test_teams(extent: int | None, threads: int) -> None:
     assert choose_gpu.team_threads(extent) == threads
+    assert choose_gpu.team_threads(extent, once=False) == max(32, threads)
 
 
 def test_whole_rows_are_octaves_up_to_what_registers_hold() -> None:

@@ -1,0 +1,50 @@
+"""The script for a real device, on the host executor: each of its parts runs, and a missing GPU is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "gpu.py"
+ONLY = r"^(softmax top-8|mma m16n8k16 f16|ldmatrix x4|shfl down|ex2.*|cvt.rn.f16.f32|kernel exchange|policy_variance)$"
+
+
+def run(*options: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *options]
+    return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+
+def test_a_dry_run_goes_through_all_parts(host, tmp_path):
+    file = tmp_path / "gpu.json"
+    done = run("--dry-run", "--only", ONLY, "--json", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(file.read_text())
+    assert [h["name"] for h in result["helpers"] if h["ok"]] == [
+        "ex2.approx.ftz.f32", "cvt.rn.f16.f32", "mma m16n8k16 f16", "ldmatrix x4", "shfl down", "kernel exchange"]
+    assert [k["case"] for k in result["kernels"]] == ["softmax top-8"]
+    assert {s["status"] for s in result["sanitizer"].values()} == {0}
+    assert [c["entry"] for c in result["catalogue"]] == ["policy_variance"]
+    rows = result["timings"]
+    assert {r["case"] for r in rows} == {"softmax top-8"}
+    assert all(r["times"] == {} and r["note"] == "dry run, no times" for r in rows)
+    assert result["problems"] == result["left out"] == []
+    assert "| softmax top-8 |" in done.stdout
+
+
+def test_work_without_time_is_left_out_and_said(host, tmp_path):
+    file = tmp_path / "gpu.json"
+    done = run("--dry-run", "--seconds", "0", "--json", str(file))
+    result = json.loads(file.read_text())
+    assert done.returncode == 0
+    assert not result["helpers"] + result["kernels"] + result["timings"]
+    assert any(text.startswith("timings: softmax 4096x4096") for text in result["left out"])
+    assert "left out for time" in done.stdout
+
+
+def test_no_gpu_is_said():
+    done = run(env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 3
+    assert "--dry-run runs it without a GPU" in done.stderr
