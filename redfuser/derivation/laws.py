@@ -101,12 +101,13 @@ def _violation(m: PartsMonoid, values: Sequence[Value]) -> LawViolation | bool:
 def _simplest(m: PartsMonoid, found: LawViolation, draw: Draw | None, rng: random.Random) -> LawViolation:
     """The same law broken by simpler numbers, as far as some are found. Where the caller says which values there are,
     only those are tried."""
-    values = list(found.counterexample) + [m.identity] * (3 - len(found.counterexample))
+    shown: list[Value] = [as_tuple(v) for v in found.counterexample]
+    values = shown + [m.identity] * (3 - len(shown))
     if draw is not None:
         further = (_violation(m, _three(m, draw, rng)) for _ in range(REDRAWN))
         same = [v for v in further if isinstance(v, LawViolation) and v.law == found.law]
         return min([found, *same], key=lambda v: len(str(v)))
-    for i in range(len(found.counterexample)):
+    for i in range(len(shown)):
         for p in range(len(m.parts)):
             for number in SIMPLE:
                 if values[i][p] == number:
@@ -124,7 +125,10 @@ def _sample(m: PartsMonoid, arithmetic: _Reals | _Floats, values: Sequence[Value
     f = arithmetic.combine
     for law, one, other, shown in _laws(m, f, a, b, c):
         if not arithmetic.same(one, other, shown):
-            raise LawViolation(f"monoid {m.label} is not {law}: {_text(m, shown)} gives {_show(one)} and {_show(other)}"
+            results = [_show(x) for x in (one, other)]
+            if results[0] == results[1]:  # they differ in later digits
+                results = [", ".join(map(str, x)) for x in (one, other)]
+            raise LawViolation(f"monoid {m.label} is not {law}: {_text(m, shown)} gives {' and '.join(results)}"
                                f"{arithmetic.where}", law, shown)
 
 
