@@ -84,7 +84,7 @@ class Comparison:
         if self.before.problem or self.after.problem:
             return "no longer fails" if self.before.problem and not self.after.problem else ""
         found = loss_of("", self.entry, self.after.form, self.before.form)
-        return "" if found is None else f"{found.after} becomes {found.before}"
+        return "" if found is None else in_words(found.kind, found.after, found.before)
 
     @property
     def worse(self) -> str:
@@ -96,7 +96,7 @@ class Comparison:
         if self.before.problem:
             return ""
         found = loss_of("", self.entry, self.before.form, self.after.form)
-        return "" if found is None else f"{found.before} becomes {found.after}"
+        return "" if found is None else in_words(found.kind, found.before, found.after)
 
     @property
     def fused(self) -> bool:
@@ -112,6 +112,13 @@ class Comparison:
         """From what `to_dict` gives."""
         before, after = (Measured(**{**data[k], "matched": tuple(data[k]["matched"])}) for k in ("before", "after"))
         return cls(data["entry"], before, after, data["kernel"])
+
+
+def in_words(kind: str, first: str, second: str) -> str:
+    """A change in words; of numbers, the numbers."""
+    if kind in ("accumulators", "operations"):
+        return f"{kind}: {first.split()[0]} to {second.split()[0]}"
+    return f"{first} becomes {second}"
 
 
 def compare(entry: Entry, rules: RuleSet, own: frozenset[str], allow: Sequence[str] = ()) -> Comparison:

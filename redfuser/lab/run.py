@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from redfuser.derivation import derive_cascade
-from redfuser.lab.compare import Comparison, compare
+from redfuser.lab.compare import Comparison, compare, in_words
 from redfuser.lab.load import RuleFile, load_rules
 from redfuser.lab.state import State
 from redfuser.rules import Check, check_rule
@@ -192,4 +192,4 @@ def _without(file: RuleFile, rule: str, entry: Entry) -> str:
     allow = tuple(g for g in file.approximate if any(x.group == g and x.name not in gone for x in file.rules))
     full = derive_cascade(entry.cascade(), rules=file.joined(), allow=file.approximate, limits=LIMITS)
     found = loss_without(full, rule, frozenset((rule,)), entry.name, file.joined(), allow)
-    return "" if found is None else f"{found.kind}: {found.before} becomes {found.after}"
+    return "" if found is None else in_words(found.kind, found.before, found.after)

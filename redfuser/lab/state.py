@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,16 @@ from redfuser import __version__
 from redfuser.lab.compare import Comparison
 from redfuser.lab.files import CommandError
 from redfuser.lab.load import RuleFile
-from redfuser.runtime.cache import cache_directory
-from redfuser.runtime.derivations import code_version
+from redfuser.runtime.cache import cache_directory, digest
+from redfuser.runtime.derivations import code_state, code_version
 
 FORMAT = "redfuser-lab-1"
+
+
+def _code() -> tuple[str, ...]:
+    """The version, and the state of all code that a finding depends on."""
+    packages = ("api", "codegen", "codegen.c", "codegen.passes", "extract", "frontend", "lab", "runtime", "zoo")
+    return __version__, code_version(), code_state(*(import_module(f"redfuser.{p}") for p in packages))
 
 
 @dataclass
@@ -41,7 +48,7 @@ class State:
         CommandError
             when a file at a given path is no state of the laboratory: it is not overwritten.
         """
-        key = f"{FORMAT} {__version__} {code_version()} {rules.digest}"
+        key = f"{FORMAT} {digest(rules.digest, *_code())}"
         where = cache_directory() / "lab" / f"{rules.path.stem}-{rules.digest}.json" if path is None else path
         state = cls(where, key)
         if fresh or not where.exists():

@@ -29,8 +29,8 @@ from redfuser.rules import default, rule, ruleset
 from redfuser.rules.language import Law, Max, Sum
 from redfuser.testing.check import check_fusion
 from redfuser.testing.mutate import mutants
-from redfuser.testing.mutate_tiles import CHANGES, mutate_tiles
-from redfuser.testing.result import INTERPRET, C, FusionCheck
+from redfuser.testing.mutate_tiles import CHANGES, mutate_tiles, tile_mutants
+from redfuser.testing.result import INTERPRET, C, Counterexample, FusionCheck
 from redfuser.testing.targets import has_compiler
 
 Level = Literal["term", "rule", "tiles", "kernel"]
@@ -79,8 +79,22 @@ def fault(seed: int) -> Fault:
     if level == "term":
         mutant, what = rng.choice([m for m in mutants(fused) if not _moves_a_pivot(m[1])])
         return Fault(seed, level, f"{name}: {what}", cascade, mutant)
-    mistake = rng.choice([m for m in CHANGES if not m.startswith("product")])
+    mistake = rng.choice(_mistakes(name))
     return Fault(seed, level, f"{name}: {mistake}", cascade, fused, mistake)
+
+
+@cache
+def _mistakes(name: str) -> tuple[str, ...]:
+    """The mistakes that are possible in the tile program of a cascade."""
+    kernels: list[Kernel] = []
+
+    def keep(kernel: Kernel) -> Kernel:
+        kernels.append(kernel)
+        return kernel
+
+    check_fusion(_cascade(name), fused=_right(name), targets=(INTERPRET,), trials=1, schedule=Decided(block=BLOCK),
+                 plant=keep, kinds=("normal",))
+    return tuple(m for m in CHANGES if next(tile_mutants(kernels[0], m), None))
 
 
 def _moves_a_pivot(what: str) -> bool:
@@ -179,6 +193,13 @@ _WRONG: tuple[tuple[Law, str, tuple[str, ...]], ...] = (
 """Wrong rule, a cascade that it makes wrong, and the rules or groups that would win otherwise."""
 
 
+def _said(found: Counterexample | None) -> str:
+    """The shapes of a minimal input. An exception is no finding: nothing was compared."""
+    if found is None:
+        return "NOT FOUND"
+    return found.error or ", ".join(f"{n} {'x'.join(map(str, np.shape(a)))}" for n, a in found.arrays.items())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line. Returns the exit status: 1 when a fault was not found."""
     parser = argparse.ArgumentParser(prog="python -m redfuser.testing.planted", description=__doc__,
@@ -193,10 +214,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{seed:4} {planted.level:6} {planted.text}: left out, no C compiler")
             continue
         found = planted.check().counterexample
-        missed += found is None
-        shapes = "NOT FOUND" if found is None else ", ".join(
-            f"{n} {'x'.join(map(str, np.shape(a)))}" for n, a in found.arrays.items())
-        print(f"{seed:4} {planted.level:6} {planted.text}: {shapes}")
+        missed += found is None or bool(found.error)
+        print(f"{seed:4} {planted.level:6} {planted.text}: {_said(found)}", flush=True)
     print(f"{given.n} faults, {missed} not found")
     return int(missed > 0)
 
