@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from redfuser.derivation import derive_cascade
@@ -149,17 +151,30 @@ def _compared(path: Path, entries: Sequence[Entry], jobs: int) -> Iterator[Compa
     if jobs <= 1 or len(entries) < 2:
         yield from (_compare_named(path, e.name) for e in entries)
         return
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_ignore_interrupts)
+    context = get_context("spawn")
+    stop = context.Event()
+    pool = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(stop,))
     try:
         for task in as_completed([pool.submit(_compare_named, path, e.name) for e in entries]):
             yield task.result()
-    finally:
+    except BaseException:
+        stop.set()  # what is under way is lost: it may take long
         pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C is for the process that writes the state."""
+def _begin(stop: Any) -> None:
+    """In a worker: Ctrl-C is for the process that writes the state; it ends this one by `stop`, or by its own end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_watch, args=(stop,), daemon=True).start()
+
+
+def _watch(stop: Any) -> None:
+    parent = parent_process()
+    while parent is not None and parent.is_alive() and not stop.wait(0.5):
+        pass
+    os._exit(1)
 
 
 @cache
