@@ -54,6 +54,17 @@ class CheckError(RedfuserError, AssertionError):
     """A compiler level broke one of its own invariants: a defect of redfuser, never of the input."""
 
 
+class CheckFailed(RedfuserError, AssertionError):
+    """A check of `redfuser.testing` found a mistake; `check` is its result, with the counterexample."""
+
+    def __init__(self, check: object) -> None:
+        self.check = check
+        super().__init__(str(check))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.check,)
+
+
 class AssumptionError(RedfuserError, ValueError):
     """A condition that was stated by `rf.assume` does not hold for the data at hand."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ DIGITS = 50
 EXACT = 1e-30
 """Relative difference above which two sides differ: far above rounding at 50 digits, far below any real difference."""
 
+SIMPLE = ("0", "1", "-1", "2", "0.5")
+"""Numbers that a counterexample is made of where they break the law as well, simpler ones first."""
+
 LONGER = 3
 """Places of a list beyond the elements of the stream."""
 
@@ -28,15 +31,26 @@ class Check:
     """Result of sampling a rule. `counterexample`: variable -> value (a list: one per stream element), or None.
 
     `samples` counts those that met the conditions and gave the law a value; ok is False also when there was none: an
-    untested rule is not a checked one.
+    untested rule is not a checked one. `law`: what was sampled. `sides`: what its sides are at the counterexample.
     """
 
     ok: bool
     samples: int
     counterexample: Mapping[str, Any] | None = None
+    law: Law | None = None
+    sides: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.ok
+
+    def __str__(self) -> str:
+        name = "rule" if self.law is None else f"{self.law.name} ({self.law.law})"
+        if self.ok:
+            return f"{name}: ok, {self.samples} samples"
+        if self.counterexample is None:
+            return f"{name} was not checked: no sample was found on which its conditions hold and it has a value"
+        where = ", ".join(f"{k} = {_shown(v)}" for k, v in self.counterexample.items())
+        return f"{name} is wrong: at {where}" + "".join(f"\n  {line}" for line in self.sides)
 
 
 def check_rule(law: Law, *, samples: int = 60, seed: int = 0) -> Check:
@@ -65,10 +79,76 @@ def check_rule(law: Law, *, samples: int = 60, seed: int = 0) -> Check:
                 continue
             done += has_value(law, evaluator)
             if not law_holds(law, evaluator):
-                return Check(False, done, {k: readable(v) for k, v in sample.items()})
+                sample = _simplest(law, sample, rng)
+                shown = {k: readable(v) for k, v in sample.items()}
+                return Check(False, done, shown, law, _sides(law, evaluator_of(sample, rng)))
             if done >= samples:
                 break
-    return Check(done > 0, done)
+    return Check(done > 0, done, law=law)
+
+
+def _simplest(law: Law, sample: dict[str, Value], rng: random.Random) -> dict[str, Value]:
+    """A sample that breaks the law on the fewest elements and the simplest numbers found."""
+    def breaks(candidate: dict[str, Value]) -> bool:
+        try:
+            evaluator = evaluator_of(candidate, rng)
+            return conditions_hold(law, evaluator) and not law_holds(law, evaluator)
+        except Undefined:
+            return False
+
+    improved = True
+    while improved:
+        improved = False
+        for candidate in _simpler(law, sample):
+            if breaks(candidate):
+                sample, improved = candidate, True
+                break
+    return sample
+
+
+def _simpler(law: Law, sample: Mapping[str, Value]) -> Iterator[dict[str, Value]]:
+    """Shorter streams, then the same with one number replaced by a simpler one; what conditions give follows."""
+    longest = _length(sample, 1)
+    for i in range(longest if longest > 1 else 0):
+        yield {k: (*v[:i], *v[i + 1 :]) if isinstance(v, tuple) else v for k, v in sample.items()}
+    for name, value in sample.items():
+        if isinstance(value, int):  # an exponent
+            yield from (_solved(law, {**sample, name: n}) for n in range(2, value))
+            continue
+        for i, old in enumerate(value if isinstance(value, tuple) else (value,)):
+            for simple in map(context().mpf, SIMPLE):
+                if old == simple:
+                    break  # those before it are simpler and were tried
+                new = (*value[:i], simple, *value[i + 1 :]) if isinstance(value, tuple) else simple
+                candidate = _solved(law, {**sample, name: new})
+                if candidate[name] == new:
+                    yield candidate
+
+
+def _solved(law: Law, sample: dict[str, Value]) -> dict[str, Value]:
+    _solve(law, sample)
+    return sample
+
+
+def _sides(law: Law, evaluate: RealEvaluator) -> tuple[str, ...]:
+    """What the sides of a rule are at a sample."""
+    if isinstance(law, Fact):
+        return (f"{law.conclusion} is false",)
+    return tuple(f"{word}: {side} = {_result(_defined(side, evaluate))}"
+                 for word, side in (("left", law.left), ("right", law.right)))
+
+
+def _result(value: Any) -> str:
+    if value is None:
+        return "undefined"
+    try:
+        return _shown(readable(value))
+    except (TypeError, ValueError, AttributeError):
+        return str(value)
+
+
+def _shown(value: Any) -> str:
+    return f"[{', '.join(map(_shown, value))}]" if isinstance(value, list) else f"{value + 0.0:.9g}"
 
 
 def evaluator_of(sample: Mapping[str, Value], rng: random.Random) -> RealEvaluator:

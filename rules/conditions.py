@@ -48,6 +48,11 @@ class Need:
     breaks: Mapping[str, Any] | None = None
     tried: int = 0
 
+    @property
+    def word(self) -> str:
+        """What the condition does; a stream-free operand that the law itself does not need guides the search."""
+        return "guides the search" if self.role == "not needed" and self.condition.kind == "free" else self.role
+
     def __str__(self) -> str:
         text = {"needed": f"needed: without it the law fails at {dict(self.breaks or {})}",
                 "undefined": "where it is false neither side has a value",

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from redfuser import __version__
-from redfuser.cli.target import ARG_HELP, CommandError, check_device, find_target
+from redfuser.cli.target import ARG_HELP, check_device, find_target
+from redfuser.lab.files import CommandError
 
 app = typer.Typer(
     name="redfuser",
@@ -203,6 +204,32 @@ def zoo(
     form = "json" if as_json else "markdown" if markdown else "table"
     if not run_zoo(names or [], family=family, jobs=jobs, prove=prove, form=form):
         raise typer.Exit(1)
+
+
+@app.command()
+def lab(
+    rules: Annotated[Path, typer.Argument(metavar="RULES.py", help="A file with rules made by rf.rule.")],
+    entries: Annotated[list[str] | None, typer.Option("--entries", "-e", metavar="NAME", help="Only these entries "
+                                                      "of the catalogue or of the file (repeat).")] = None,
+    sample: Annotated[int | None, typer.Option(min=0, help="Only so many entries of the catalogue.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+    ablate: Annotated[bool, typer.Option("--ablate", help="Also what each gain loses without each rule.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to use.")] = 1,
+    state: Annotated[Path | None, typer.Option(help="Keep findings here; the same command goes on after Ctrl-C.")
+                     ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the findings of earlier runs.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Also write a page.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Try rewrite rules of your own on the catalogue. Exit status 1 if one is wrong or makes anything worse."""
+    from redfuser.cli.lab import show_lab
+
+    if entries and sample is not None:
+        raise typer.BadParameter("--entries and --sample exclude each other", param_hint="--sample")
+    status = show_lab(rules, names=entries or [], sample=sample, seed=seed, ablate=ablate, jobs=jobs, state=state,
+                      fresh=fresh, html=html, as_json=as_json)
+    if status:
+        raise typer.Exit(status)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from rich.text import Text
 from redfuser.cli.app import print_json
 from redfuser.cli.console import console, table
 from redfuser.rules import APPROXIMATE, GROUPS, check_rule, default
-from redfuser.rules.conditions import Need, needed_conditions
+from redfuser.rules.conditions import needed_conditions
 from redfuser.rules.language import Law, Rule, RuleSet
 from redfuser.zoo.ablation import KINDS, Loss, ablate
 
@@ -56,7 +56,7 @@ def describe(law: Law, check: bool) -> dict[str, Any]:
         "samples": None if outcome is None else outcome.samples,
         "ok": None if outcome is None else outcome.ok,
         "counterexample": None if outcome is None or outcome.ok else str(outcome.counterexample),
-        "conditions": [{"condition": str(n.condition), "role": _role(n),
+        "conditions": [{"condition": str(n.condition), "role": n.word,
                         "fails_without": None if n.breaks is None else {k: str(v) for k, v in n.breaks.items()}}
                        for n in needs] if check else None,
     }
@@ -75,11 +75,6 @@ def show(rows: list[dict[str, Any]]) -> None:
     output.print(f"{len(rows)} laws" + ("" if not rows or rows[0]["ok"] is None else f", {len(wrong)} wrong"))
     for row in wrong:
         output.print(Text(f"WRONG: {row['name']}, at {row['counterexample']}"))
-
-
-def _role(need: Need) -> str:
-    """What a condition does; a stream-free operand that the law itself does not need guides the search."""
-    return "guides the search" if need.role == "not needed" and need.condition.kind == "free" else need.role
 
 
 # ---- ablation

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib.util
 import inspect
 import re
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,15 +19,11 @@ import redfuser as rf
 from redfuser.errors import RedfuserError
 from redfuser.extract.device import devices
 from redfuser.ir.dtypes import EXTENSIONS
+from redfuser.lab.files import MODULE, CommandError, line_in, load_module
 
 _ARRAY = re.compile(r"(?P<shape>[\w,]*):(?P<dtype>\w+)")
 _SIZE = re.compile(r"\d+|[A-Za-z_]\w*")
-_MODULE = "__redfuser_target__"  # never the name of a module that something else imports
 ARG_HELP = "NAME=SHAPE:DTYPE (q=8x1024x64:float32, x=rows,n:float32) for an array, NAME=VALUE for anything else."
-
-
-class CommandError(RedfuserError):
-    """The command line names something that does not exist or cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +52,7 @@ class Target:
         except RedfuserError:
             raise
         except Exception as error:
-            line = _line_in(self.file, error)
+            line = line_in(self.file, error)
             if line is None:  # ours: the traceback is worth more than a short message
                 raise
             raise CommandError(f"{self.file}:{line}: {type(error).__name__}: {error}") from error
@@ -77,7 +70,7 @@ def find_target(text: str, arg_texts: Sequence[str]) -> Target:
     if not path or not name:
         raise CommandError(f"{text!r} is not FILE.py:FUNCTION, for example examples/minilm.py:attention")
     file = Path(path)
-    fn = _function(_load(file), name, file)
+    fn = _function(load_module(file), name, file)
     parsed = dict(parse_arg(a) for a in arg_texts)
     if len(parsed) != len(arg_texts):
         raise CommandError("an argument is given twice with --arg")
@@ -143,46 +136,13 @@ def _parse_dtype(text: str, where: str) -> str:
         raise CommandError(f"--arg {where!r}: {text!r} is no dtype; use float32, float64, int64, bool, ...") from None
 
 
-def _load(file: Path) -> ModuleType:
-    """Run a Python file as a module, with its folder importable as for `python FILE`."""
-    if file.suffix != ".py" or not file.is_file():
-        raise CommandError(f"there is no Python file {str(file)!r}")
-    spec = importlib.util.spec_from_file_location(_MODULE, file)
-    if spec is None or spec.loader is None:
-        raise CommandError(f"Python cannot load {str(file)!r} as a module")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(file.resolve().parent))
-    sys.modules[_MODULE] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        line = _line_in(file, error)
-        place = f"{file}:{line}" if line is not None else str(file)
-        raise CommandError(f"{place}: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _line_in(file: Path, error: BaseException) -> int | None:
-    """The line of `file` to blame for an exception; None if it had no part or redfuser failed below it."""
-    own = file.resolve()
-    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == own:
-        return error.lineno
-    line = None
-    for frame, number in traceback.walk_tb(error.__traceback__):
-        if Path(frame.f_code.co_filename).resolve() == own:
-            line = number
-        elif str(frame.f_globals.get("__name__")).partition(".")[0] == "redfuser":
-            line = None
-    return line
-
-
 def _function(module: ModuleType, name: str, file: Path) -> Callable[..., Any]:
     fn = getattr(module, name, None)
     if callable(fn):
         return fn  # type: ignore[no-any-return]
     if fn is not None:
         raise CommandError(f"{name} in {file} is a {type(fn).__name__}, not a function")
-    own = (n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == _MODULE)
+    own = (n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == MODULE)
     offered = sorted(own)
     close = difflib.get_close_matches(name, offered, n=1)
     hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(offered)}" if offered else ""

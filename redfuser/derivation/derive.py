@@ -210,6 +210,19 @@ def derive_with(cascade: Cascade, settings: Settings) -> Derivation:
                       (time.perf_counter() - start) * 1e3, settings)
 
 
+def fuse_unchecked(cascade: Cascade, *, rules: RuleSet | None = None, limits: Limits = DEFAULT_LIMITS) -> FusedCascade:
+    """What the search finds with a rule set, before it is compared with the definition: wrong where a rule is. For
+    tests of what compares it; `derive_cascade` refuses such a form.
+
+    Raises
+    ------
+    EngineError
+        when the rules prove 0 = 1.
+    """
+    check_cascade(cascade)
+    return _fuse(cascade, settings_for(rules, (), limits), [])[0]
+
+
 def _fuse(cascade: Cascade, settings: Settings, steps: list[Step],
           keep: Callable[[Law], bool] | None = None,
           replay: Replay | None = None) -> tuple[FusedCascade, Plan]:

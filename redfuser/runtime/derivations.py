@@ -60,7 +60,7 @@ def key_of(cascade: Cascade, settings: Settings) -> str:
     """A key of everything a derivation depends on: the cascade with its names, the laws, limits, preferences, and the
     code that derives."""
     preferences = (f"{f.name}={getattr(settings, f.name)}" for f in fields(settings) if f.name != "rules")
-    return digest(_versions(), spelled(cascade), _laws(settings.rules), *preferences)
+    return digest(code_version(), spelled(cascade), _laws(settings.rules), *preferences)
 
 
 @lru_cache(maxsize=8)
@@ -79,7 +79,7 @@ def spelled(x: Any) -> str:
 
 
 @lru_cache(maxsize=1)
-def _versions() -> str:
+def code_version() -> str:
     """The engine's version, and the state of the code that derives: an edited rule or search makes all entries old."""
     from importlib.metadata import version
 

@@ -1,32 +1,48 @@
-"""Property-based tests of fusions: of redfuser's own, and of your functions, cascades and rules.
+"""Property-based tests of fusions: of redfuser's own, and of your functions, cascades, rules and operators.
 
-    from redfuser.testing import check_fusion
-    print(check_fusion(my_function, rf.spec(("rows", "n"), "float32")))
+    from redfuser.testing import assert_fusion
+    assert_fusion(my_function, rf.spec(("rows", "n"), "float32"))
 
-Needs the extra `testing` (hypothesis, mpmath). `python -m redfuser.testing.fuzz` tries random cascades.
+`check_*` return a result that is true or false and prints what was found; `assert_*` raise `CheckFailed`, an
+AssertionError with the same text. Needs the extra `testing` (hypothesis, mpmath). `python -m redfuser.testing.fuzz`
+tries random cascades, `python -m redfuser.testing.planted` faults that the checks must find.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from redfuser.errors import CheckFailed
+from redfuser.rules import Check as RuleCheck
 from redfuser.rules import check_rule
-from redfuser.testing.check import Counterexample, FusionCheck, check_fusion
+from redfuser.testing.assertions import assert_close, assert_fusion, assert_monoid, assert_rule
+from redfuser.testing.check import check_fusion
 from redfuser.testing.grammar import random_cascade
+from redfuser.testing.monoid_check import MonoidCheck, check_monoid
 from redfuser.testing.mutate import mutants, mutate_fused
+from redfuser.testing.mutate_tiles import mutate_tiles, tile_mutants
+from redfuser.testing.result import Counterexample, FusionCheck
 
 if TYPE_CHECKING:
+    from redfuser.testing.layouts import shapes_and_strides as shapes_and_strides
+    from redfuser.testing.monoid_strategy import monoid_values as monoid_values
+    from redfuser.testing.monoid_strategy import monoids as monoids
     from redfuser.testing.strategies import cascade_inputs as cascade_inputs
     from redfuser.testing.strategies import cascades as cascades
 
-__all__ = ["Counterexample", "FusionCheck", "cascade_inputs", "cascades", "check_fusion", "check_rule", "mutants",
-           "mutate_fused", "random_cascade"]
+_STRATEGIES = {"cascade_inputs": "strategies", "cascades": "strategies", "monoid_values": "monoid_strategy",
+               "monoids": "monoid_strategy", "shapes_and_strides": "layouts"}
+"""Hypothesis strategy -> its module, imported on first use."""
+
+__all__ = ["CheckFailed", "Counterexample", "FusionCheck", "MonoidCheck", "RuleCheck", "assert_close", "assert_fusion",
+           "assert_monoid", "assert_rule", "cascade_inputs", "cascades", "check_fusion", "check_monoid", "check_rule",
+           "monoid_values", "monoids", "mutants", "mutate_fused", "mutate_tiles", "random_cascade",
+           "shapes_and_strides", "tile_mutants"]
 
 
 def __getattr__(name: str) -> Any:
     """The hypothesis strategies, imported on first use."""
-    if name in ("cascade_inputs", "cascades"):
-        from redfuser.testing import strategies
-
-        return getattr(strategies, name)
+    if name in _STRATEGIES:
+        return getattr(import_module(f"redfuser.testing.{_STRATEGIES[name]}"), name)
     raise AttributeError(f"module 'redfuser.testing' has no attribute {name!r}")

@@ -29,7 +29,8 @@ from redfuser.runtime.cuda.kernel import scheduled
 from redfuser.runtime.cuda.machine_code import FAMILIES
 from redfuser.runtime.cuda.nvrtc import compile_cuda
 from redfuser.runtime.cuda.sass import instruction_mix
-from redfuser.testing.check import CUDA_HOST, examine_target
+from redfuser.testing.check import examine_target
+from redfuser.testing.result import CUDA_HOST
 from redfuser.testing.subjects import FunctionSubject
 from redfuser.zoo import ENTRIES
 from redfuser.zoo.data import OTHERS, STREAM, arguments, points

@@ -19,8 +19,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from redfuser.testing.check import TARGETS
 from redfuser.testing.inputs import KINDS
+from redfuser.testing.result import TARGETS
 from redfuser.testing.tally import Report
 from redfuser.testing.trial import INPUTS, LIMITS, Derive, Outcome, derive, try_program
 

@@ -18,8 +18,10 @@ from redfuser.api import Fused, fuse
 from redfuser.api.arguments import as_array, bind
 from redfuser.api.lowered import Lowered
 from redfuser.api.program import Program
+from redfuser.codegen import Kernel
 from redfuser.derivation import FusedCascade
 from redfuser.errors import ArgumentError
+from redfuser.extract import Options as Decided
 from redfuser.frontend import Spec
 from redfuser.frontend.nested import is_structure
 from redfuser.frontend.structure import flatten
@@ -31,10 +33,15 @@ from redfuser.ir.term import base_axis
 from redfuser.ir.views import expanded, parts_of
 from redfuser.pipeline import Options
 from redfuser.testing.inputs import EMPTY, LENGTHS, LONG, LONG_LENGTHS, OTHER_LENGTHS, draw_array, draw_arrays
+from redfuser.testing.result import BLOCKS, CUDA_HOST, INTERPRET, C
 from redfuser.testing.text import IMPORTS, cascade_text
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
+Plant = Callable[[Kernel], Kernel]
+
+SHORT_BLOCKS = Decided(block=8)
+"""Decisions under which corrections run on streams of more than 8 elements."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +119,36 @@ def may_be_empty(cascades: Sequence[Cascade]) -> bool:
     return not any(r.monoid in ("max", "min") or has_parts(r.monoid) for c in cascades for r in c.reductions)
 
 
+@dataclass(frozen=True)
+class Given:
+    """What the caller of a check puts in the place of the compiler's choice; for cascades.
+
+    fused     the fused form
+    schedule  scheduling decisions
+    plant     a change of the tile program before it is run or printed
+    """
+
+    fused: FusedCascade | None = None
+    schedule: Decided | None = None
+    plant: Plant | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of what was given."""
+        return tuple(n for n, v in vars(self).items() if v is not None)
+
+
+NOTHING = Given()
+
+
 class CascadeSubject(Subject):
     """A cascade with its fused form. Results without an output get one, so that kernels return them."""
 
-    def __init__(self, cascade: Cascade, given: Sequence[Any], fused: FusedCascade | None = None) -> None:
+    def __init__(self, cascade: Cascade, given: Sequence[Any], options: Given = NOTHING) -> None:
         self.original = cascade
         self.cascade = with_outs(cascade)
-        self.is_given = fused is not None
+        self.options = options
+        fused = options.fused
         if fused is None:
             derivation = pipeline.fusion_step(self.cascade, Options())
             fused = pipeline.fused_of(self.cascade, derivation, Options())
@@ -146,7 +176,7 @@ class CascadeSubject(Subject):
 
         c = self.fused.cascade
         sizes = axis_sizes(c.tensors, arrays, {a.name: a.size for a in c.axes})
-        outs = {o.name: np.empty([sizes[base_axis(a)] for a in o.axes], numpy_dtype(o.dtype)) for o in c.outs}
+        outs = {o.name: _unwritten([sizes[base_axis(a)] for a in o.axes], numpy_dtype(o.dtype)) for o in c.outs}
         kernel, compiled = self._kernel(target, sizes)
         if compiled is None:
             run_kernel(kernel, arrays, outs, sizes)
@@ -162,14 +192,18 @@ class CascadeSubject(Subject):
         c = self.fused.cascade
         axes = {t.name: t.axes for t in c.tensors} | {o.name: o.axes for o in c.outs}
         layouts = {name: own[-1] if own else None for name, own in axes.items()}
-        if target == "cuda-host":
-            chosen = pipeline.gpu_plan_step(self.fused, sizes, layouts, self.dtype, pipeline.GPU)
+        decided = self.options.schedule
+        if target == CUDA_HOST:
+            chosen = pipeline.gpu_plan_step(self.fused, sizes, layouts, self.dtype, pipeline.GPU, decided)
         else:
-            chosen = pipeline.plan_step(self.fused, sizes, layouts, self.dtype, pipeline.machine_profile())
+            decided = SHORT_BLOCKS if target == BLOCKS and decided is None else decided
+            chosen = pipeline.plan_step(self.fused, sizes, layouts, self.dtype, pipeline.machine_profile(), decided)
         kernel = pipeline.tile_step(chosen)
+        if self.options.plant is not None:
+            kernel = self.options.plant(kernel)
         compiled = None
-        if target != "interpret":
-            compiled = pipeline.kernel_step(kernel) if target == "c" else pipeline.cuda_kernel_step(kernel)
+        if target not in (INTERPRET, BLOCKS):
+            compiled = pipeline.kernel_step(kernel) if target == C else pipeline.cuda_kernel_step(kernel)
         self.kernels.append((target, kernel, compiled))
         return kernel, compiled
 
@@ -184,6 +218,11 @@ class CascadeSubject(Subject):
 
     def text(self) -> tuple[str, str]:
         return f"{IMPORTS}c = {cascade_text(self.original)}", "c"
+
+
+def _unwritten(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """An array for results, full of a wrong one: memory may hold the right one from an earlier run."""
+    return np.full(shape, True if dtype.kind == "b" else 77, dtype)
 
 
 def _keeper(tensors: Sequence[Tensor], arrays: Arrays, axis: str) -> Callable[[slice | list[int]], Arrays]:
@@ -295,7 +334,7 @@ class FunctionSubject(Subject):
         names = [n for n in lowered.trace.inputs() if n in arrays]
         return lowered.single.tensors({n: as_array(arrays[n], f"argument {n!r}") for n in names})
 
-    def _named(self, result: Any, arrays: Arrays) -> Arrays:
+    def named(self, result: Any, arrays: Arrays) -> Arrays:
         """Outputs by name, without dimensions of size 1."""
         lowered = self._lowered(arrays)
         leaves, _ = flatten(result, lambda x: isinstance(x, (np.ndarray, np.generic, int, float)))
@@ -304,14 +343,14 @@ class FunctionSubject(Subject):
         return {o.name: np.asarray(a).reshape(s) for o, a, s in zip(lowered.term.outs, leaves, shapes, strict=True)}
 
     def run(self, target: str, arrays: Arrays) -> Arrays:
-        return self._named(self._call(self.compiled[target], arrays), arrays)
+        return self.named(self._call(self.compiled[target], arrays), arrays)
 
     def direct(self, arrays: Arrays) -> Arrays:
         floats = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray) and is_float(a.dtype)}
         wide = arrays | {n: a.astype(np.longdouble) for n, a in floats.items()}
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
-            found = self._named(self._call(self.fn, wide), arrays)
+            found = self.named(self._call(self.fn, wide), arrays)
             stored = {o.name: numpy_dtype(o.dtype) for o in self._lowered(arrays).term.outs if o.dtype in STORAGE_ONLY}
             return {n: a.astype(stored[n]) if n in stored else a for n, a in found.items()}
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from redfuser.derivation import Derivation, Limits, derive_cascade
 from redfuser.derivation.derive import dependent_stages
 from redfuser.ir import Cascade, check_cascade, refs
-from redfuser.testing.check import GIVEN_FORM, FusionCheck, check_fusion
+from redfuser.testing.check import check_fusion
 from redfuser.testing.grammar import random_cascade, used_only
+from redfuser.testing.result import FusionCheck
+from redfuser.testing.snippet import GIVEN_FORM
 from redfuser.testing.text import IMPORTS, cascade_text
 
 LIMITS = Limits(seconds=120.0)
@@ -22,6 +24,9 @@ INPUTS = 6
 
 PATIENCE = 60.0
 """Seconds after which a failing program is reported as small as it is by then."""
+
+DERIVED = "from redfuser.derivation import derive_cascade\nfused = derive_cascade(c).fused"
+"""The lines of a snippet that make the form under test."""
 
 Derive = Callable[[Cascade], Derivation]
 
@@ -95,7 +100,7 @@ def _examine(cascade: Cascade, program: int, kinds: Sequence[str], targets: Sequ
 def _finding(program: int, check: FusionCheck) -> Finding:
     wrong = check.counterexample
     assert wrong is not None
-    return Finding(program, wrong.kind, str(wrong).replace(GIVEN_FORM, "fused = derive_cascade(c).fused"))
+    return Finding(program, wrong.kind, str(wrong).replace(GIVEN_FORM, DERIVED))
 
 
 def _smallest(cascade: Cascade, finding: Finding, kinds: Sequence[str], targets: Sequence[str],

@@ -53,7 +53,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class _Form:
+class Form:
     """What is compared: passes, verdict, certificate, accumulators, operations."""
 
     passes: int
@@ -63,7 +63,8 @@ class _Form:
     operations: int
 
     @classmethod
-    def of(cls, d: Derivation) -> _Form:
+    def of(cls, d: Derivation) -> Form:
+        """Of a derivation."""
         f = d.fused
         exprs = (*(a.body for a in f.accumulators), *(x.expr for x in f.dependencies), *(e for _, e in f.corrections),
                  *(e for _, e in f.epilogue))
@@ -75,17 +76,20 @@ def _operations(exprs: Sequence[Expr]) -> int:
     return len({x for e in exprs for x in walk(e) if isinstance(x, Op)})
 
 
-def _loss(part: str, entry: str, before: _Form, after: _Form) -> Loss | None:
-    """The gravest thing that became worse."""
+def loss_of(part: str, entry: str, before: Form, after: Form) -> Loss | None:
+    """The gravest thing that became worse; None where a graver one became better."""
     def found(kind: Kind, a: object, b: object) -> Loss:
         return Loss(part, entry, kind, str(a), str(b))
 
-    if (after.passes, _RANK.index(after.verdict)) > (before.passes, _RANK.index(before.verdict)):
-        return found("verdict", f"{before.verdict} ({before.passes})", f"{after.verdict} ({after.passes})")
-    if after.certain < before.certain:
-        return found("certificate", "a valid certificate", "an undecided one")
-    if after.accumulators > before.accumulators:
-        return found("accumulators", f"{before.accumulators} accumulators", after.accumulators)
+    ranks = [(f.passes, _RANK.index(f.verdict)) for f in (before, after)]
+    if ranks[0] != ranks[1]:
+        return found("verdict", f"{before.verdict} ({before.passes})",
+                     f"{after.verdict} ({after.passes})") if ranks[1] > ranks[0] else None
+    if after.certain != before.certain:
+        return found("certificate", "a valid certificate", "an undecided one") if before.certain else None
+    if after.accumulators != before.accumulators:
+        return found("accumulators", f"{before.accumulators} accumulators",
+                     after.accumulators) if after.accumulators > before.accumulators else None
     if after.operations > before.operations:
         return found("operations", f"{before.operations} operations", after.operations)
     return None
@@ -103,16 +107,22 @@ def _full(name: str) -> Derivation | None:
 def _try(part: str, laws: frozenset[str], entry: str) -> Loss | None:
     """What an entry loses without some laws."""
     full = _full(entry)
-    if full is None or not full.matched & laws:
+    return None if full is None else loss_without(full, part, laws, entry, default)
+
+
+def loss_without(full: Derivation, part: str, laws: frozenset[str], entry: str, rules: RuleSet,
+                 allow: Sequence[str] = ()) -> Loss | None:
+    """What a derivation with `rules` (and the approximate groups `allow`) loses without those of the names `laws`."""
+    if not full.matched & laws:
         return None
-    if full.reaches(frozenset(x.name for x in default) - laws):
+    if full.reaches(frozenset(x.name for x in rules) - laws):
         return None
-    rest = RuleSet(f"without {part}", tuple(x for x in default if x.name not in laws))
+    rest = RuleSet(f"without {part}", tuple(x for x in rules if x.name not in laws))
     try:
-        without = derive_cascade(full.cascade, rules=rest, limits=LIMITS)
+        without = derive_cascade(full.cascade, rules=rest, allow=allow, limits=LIMITS)
     except Exception as error:  # fewer rules may cost a fusion, never a crash: it is shown, and the rest still counts
         return Loss(part, entry, "crash", str(full.verdict), f"{type(error).__name__}: {error}")
-    return _loss(part, entry, _Form.of(full), _Form.of(without))
+    return loss_of(part, entry, Form.of(full), Form.of(without))
 
 
 def ablate(parts: Mapping[str, RuleSet], entries: Sequence[str] = tuple(ENTRIES), *, enough: int | None = None,
