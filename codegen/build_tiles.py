@@ -200,8 +200,8 @@ class _TilePhase:
         return first, last
 
     def _clear_weights(self, lo: Expr, hi: Expr) -> list[Stmt]:
-        """Zero the columns that this row must not see but its register tile multiplies."""
-        if not self.roles.bounds:
+        """Zero the columns that this row must not see but its register tile multiplies: none of a tile of one row."""
+        if not self.roles.bounds or self.decisions.mr == 1:
             return []
         mr = self.decisions.mr
         first, last = self.place.of_register_tile(op("mul", op("idiv", self.place.row_var, mr), mr))
@@ -259,7 +259,7 @@ class _TilePhase:
         d = self.decisions
         cell, out = self._cell_of(c.use)
         depth, form = self.state.static(c.axis), d.operand(c.use).form
-        bound = self._bound("j") if bounded else ("", None, None)
+        bound = self._bound("j") if bounded and not d.units else ("", None, None)
         for start in range(0, depth, d.slice_):
             k = op("add", DEPTH, start) if start else DEPTH
             dst, a = At(self.state.tiles[c.tile], (ROW, COLUMN)), At(self.state.row_operands[c.tile], (ROW, k))
@@ -267,7 +267,7 @@ class _TilePhase:
             slice_ = Const(min(d.slice_, depth - start))
             ahead = self._vector_rows_ahead() if start == 0 and c == self.roles.contractions[0] else ()
             shape = (self.place.count, size, slice_, d.mr, d.columns(c.use), form)
-            out.append(MatMul(dst, a, b, *shape, start > 0, *bound, ahead))
+            out.append(MatMul(dst, a, b, *shape, start > 0, *bound, ahead, d.units))
         return out
 
     def _vector_product(self, v: VectorSum) -> MatMul:
@@ -281,7 +281,7 @@ class _TilePhase:
         b, size = cell(COLUMN, op("add", self.b0, DEPTH)), op("sub", self.b1, self.b0)
         bound, ahead = self._bound("k"), self._next_block_ahead()
         shape = (self.place.count, columns, size, d.mr, d.panel, "panel")
-        return MatMul(dst, a, b, *shape, True, *bound, ahead)
+        return MatMul(dst, a, b, *shape, True, *bound, ahead, d.units)
 
     # -------------------------------- prefetch
 
@@ -297,7 +297,7 @@ class _TilePhase:
 
     def _streams(self, use: str) -> bool:
         """Is the operand read in place, one contiguous row per element of the stream?"""
-        if use not in self.operands or self.decisions.operand(use).home != PLACE:
+        if use not in self.operands or self.decisions.operand(use).home != PLACE or self.decisions.units:
             return False
         operand = self.operands[use]
         inner = {operand.lane, operand.depth} - {self.stream}

@@ -37,7 +37,8 @@ class TileState:
         self.tiles: dict[Expr, Buf] = {c.tile: self.local("tile", self._tile_shape()) for c in self.roles.contractions}
         self.tiles |= {i.tile: self.local("tile", self._tile_shape()) for i in self.roles.inner}
         depths = {c.tile: round_up(self.static(c.axis), PAD) for c in self.roles.contractions}
-        self.row_operands = {t: self.local("row_operand", (place.rows, depth)) for t, depth in depths.items()}
+        dtype = decisions.units
+        self.row_operands = {t: self.local("row_operand", (place.rows, depth), dtype) for t, depth in depths.items()}
         self.cells = self._row_state()
         self.matrices = {v.name: self._matrix(v) for v in self.roles.vectors if v.name not in self.homes}
         self.weights = self._weight_buffers()
@@ -57,7 +58,10 @@ class TileState:
         return buf
 
     def _tile_shape(self) -> tuple[int, int]:
-        """Columns hold whole register tiles and one more vector, which a sweep's tail may touch."""
+        """Columns hold whole register tiles and one more vector, which a sweep's tail may touch; of matrix units just
+        the block."""
+        if self.decisions.units:
+            return self.place.rows, self.decisions.block
         multiple = math.lcm(DOT_COLUMNS, self.decisions.panel, self.vector_lanes)
         return self.place.rows, round_up(self.decisions.block + self.vector_lanes, multiple)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from redfuser.extract.choose import round_up
 
 WARP = 32
@@ -121,3 +123,62 @@ def columns_per_tile(units: int, outer: int, extent: int) -> int:
 def column_block() -> int:
     """Stream elements between two corrections of a column."""
     return 64
+
+
+FRAGMENT_ROWS = 16
+"""Rows of a fragment of matrix units."""
+TILE_WARPS = 4
+"""Warps of a block that owns a tile."""
+THREAD_REGISTERS = 255
+"""Registers that a thread can have."""
+TILE_OWN_WORDS = 64
+"""Registers that a thread of a tile needs beside fragments: addresses, state of its rows, operands in flight."""
+STREAM_BLOCKS = (64, 32)
+"""Stream elements of a step, the longest first: each has its scores in registers."""
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """Lengths that fragments of one tile depend on: depths of contractions, widths of vector sums, rows, stream."""
+
+    depths: tuple[int, ...]
+    widths: tuple[int, ...]
+    rows: int
+    stream: int
+
+
+def fragment_words(shape: Fragments, warp_rows: int, block: int) -> int:
+    """32-bit registers of a thread for the fragments of `warp_rows` rows: row operands (two halves a word), scores of a
+    block (at least one tile of weights), vector sums; a warp has 32 threads."""
+    operands = sum(round_up(d, 16) for d in shape.depths) // 2
+    tiles = max(1, len(shape.depths)) * block
+    sums = sum(round_up(w, 8) for w in shape.widths)
+    return warp_rows * (operands + tiles + sums) // 32
+
+
+def fragments_fit(shape: Fragments, rows: int, block: int) -> bool:
+    """Whether a tile leaves every thread enough other registers."""
+    return fragment_words(shape, rows // TILE_WARPS, block) <= THREAD_REGISTERS - TILE_OWN_WORDS
+
+
+def fragment_tile(shape: Fragments) -> tuple[int, int]:
+    """(rows, stream elements) of a tile: 16 rows per warp and the longest block whose fragments fit.
+
+    More rows per warp would read shared memory less often, more registers would hide less latency. (Not measured.)
+    """
+    rows = TILE_WARPS * FRAGMENT_ROWS
+    block = next((b for b in STREAM_BLOCKS if fragments_fit(shape, rows, b)), STREAM_BLOCKS[-1])
+    return rows, block
+
+
+def tile_chunk(units: int, tasks: int, length: int, block: int) -> int:
+    """Stream elements per task where tiles are fewer than multiprocessors: parts for all of them, of four blocks at
+    least; 0 where there are enough. (Not measured.)"""
+    if tasks >= units or length < 8 * block:
+        return 0
+    parts = -(-FILL * units // max(1, tasks))
+    return max(4 * block, round_up(-(-length // parts), block))
+
+
+STAGES = 2
+"""Matrices in shared memory per operand of a tile: one in use, the others under way."""

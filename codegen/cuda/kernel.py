@@ -18,7 +18,11 @@ from redfuser.codegen.cuda.ranges import Ranges
 from redfuser.codegen.cuda.schedule import schedule
 from redfuser.codegen.cuda.sweep import print_sweep
 from redfuser.codegen.cuda.target import CudaTarget
-from redfuser.codegen.nodes import Buf, For, If, Kernel, LetInt, LetScalar, Set, Stmt, Sweep
+from redfuser.codegen.cuda.tiles.homes import NoFragments
+from redfuser.codegen.cuda.tiles.nodes import FragmentPhase
+from redfuser.codegen.cuda.tiles.printer import TilePrinter
+from redfuser.codegen.cuda.tiles.schedule import fragment_phase
+from redfuser.codegen.nodes import Buf, For, If, Kernel, LetInt, LetScalar, MatMul, Phase, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import nested
 from redfuser.errors import CheckError
 from redfuser.extract import choose_gpu
@@ -44,11 +48,20 @@ def cuda_program(kernel: Kernel, target: CudaTarget) -> CudaProgram:
     """
     if kernel.compute not in (F32, F64):
         raise CheckError(f"kernel {kernel.name} computes in {kernel.compute}; use float32 or float64")
-    phases = [schedule(kernel, p, target) for p in kernel.phases]
-    return print_phases(kernel, phases, target)
+    return print_phases(kernel, [schedule_phase(kernel, p, target) for p in kernel.phases], target)
 
 
-def print_phases(kernel: Kernel, phases: Iterable[TeamPhase], target: CudaTarget) -> CudaProgram:
+def schedule_phase(kernel: Kernel, phase: Phase, target: CudaTarget) -> TeamPhase | FragmentPhase:
+    """Tiles of warps for a phase with matrix products, teams of threads for any other."""
+    if not any(isinstance(s, MatMul) for s in nested(phase.loop.body)):
+        return schedule(kernel, phase, target)
+    try:
+        return fragment_phase(kernel, phase, target)
+    except NoFragments as reason:
+        raise CheckError(f"kernel {kernel.name}: {reason}") from reason
+
+
+def print_phases(kernel: Kernel, phases: Iterable[TeamPhase | FragmentPhase], target: CudaTarget) -> CudaProgram:
     """The text of scheduled phases and their launches."""
     return _Printer(kernel, target).program(list(phases))
 
@@ -65,13 +78,14 @@ class _Printer:
         self.scalars = self.ctx.scalars
         self.arrays = (*kernel.tensors, *kernel.outs)
 
-    def program(self, phases: list[TeamPhase]) -> CudaProgram:
+    def program(self, phases: list[TeamPhase | FragmentPhase]) -> CudaProgram:
         """All phases."""
         for buf in (*self.arrays, *self.kernel.shared):
             self.ctx.addresses.base(buf)  # arrays have the first claim on their names
         texts, launches = [], []
         for number, phase in enumerate(phases):
-            text, launch = self._phase(number, phase)
+            tiled = isinstance(phase, FragmentPhase)
+            text, launch = self._tiles(number, phase) if tiled else self._phase(number, phase)
             texts.append(text)
             launches.append(launch)
         body = "\n\n".join(texts)
@@ -127,6 +141,26 @@ class _Printer:
         launch = Launch(name, tuple(p for p, _ in parameters), tasks, phase.teams, phase.block, shared, scratch,
                         phase.when)
         return w.text(), launch
+
+    def _tiles(self, number: int, phase: FragmentPhase) -> tuple[str, Launch]:
+        """A phase whose tasks are tiles of warps."""
+        tiles, loop, name = TilePrinter(self.ctx, phase), phase.loop, function_name(self.kernel, number)
+        body, block = tiles.body(), phase.warps * 32
+        lo, hi = (bare(self.scalars.integer(e)) for e in (loop.lo, loop.hi))
+        parameters = self._parameters(" ".join([body, lo, hi]), None)
+        arguments = ",\n    ".join(text for _, text in parameters)
+        var = self.ctx.names.get("variable", loop.var)
+        w = Writer()
+        w.line(f"/* {_comment_text(tiles.title())} */")
+        with w.block(f'extern "C" __global__ void __launch_bounds__({block}) {name}(\n    {arguments})'):
+            for line in tiles.head().splitlines():
+                w.line(line)
+            first = "blockIdx.x" if lo == "0" else f"{lo} + blockIdx.x"
+            with w.block(f"for (int64_t {var} = {first}; {var} < {hi}; {var} += gridDim.x)"):
+                w.splice(body)
+        tasks: Expr = loop.hi if loop.lo == Const(0) else op("sub", loop.hi, loop.lo)
+        kept = tuple(p for p, _ in parameters)
+        return w.text(), Launch(name, kept, tasks, 1, block, phase.shared, None, phase.when)
 
     def _title(self, phase: TeamPhase) -> str:
         team = "a warp" if phase.team == 32 else f"a block of {phase.team} threads"

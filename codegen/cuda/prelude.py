@@ -30,7 +30,7 @@ WORDS = frozenset(
     namespace template class struct bool true false nullptr new delete this public private operator kernel
     first_thread whole held enters found share end last count one z w step last_key last_at fresh fresh_keys
     fresh_indices best round left_ right_ asm clamp min max abs exp log sin cos tan pow sqrt floor ceil exp2 log2
-    tanh atan rsqrt erf int8_t int16_t int32_t""".split()  # noqa: SIM905
+    tanh atan rsqrt erf int8_t int16_t int32_t warp_row own_row quad column e at held rounded shared_bytes""".split()  # noqa: SIM905
 )
 """Names that a program must not take: of the language, of CUDA, and of the printer."""
 
@@ -39,7 +39,8 @@ WORDS = frozenset(
 def library() -> dict[str, str]:
     """Name -> text of the part that defines it."""
     own = split_sections(files("redfuser.codegen.cuda").joinpath("prelude.cuh").read_text(encoding="utf-8"))
-    return {n: text for n, text in sections().items() if n in SHARED_WITH_C} | own
+    tiles = split_sections(files("redfuser.codegen.cuda.tiles").joinpath("prelude.cuh").read_text(encoding="utf-8"))
+    return {n: text for n, text in sections().items() if n in SHARED_WITH_C} | own | tiles
 
 
 def reserved_words() -> frozenset[str]:

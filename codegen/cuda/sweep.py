@@ -59,7 +59,7 @@ class _SweepPrinter:
             element.put(p.cell, p.expr)
         for r in s.reds:
             kind = reduction_type(r.monoid, self.ctx.kernel.compute)
-            out.line(f"{self._name(r.name)} = {_combined(r, self._name(r.name), element.name(r.expr, kind))};")
+            out.line(f"{self._name(r.name)} = {combined(r, self._name(r.name), element.name(r.expr, kind))};")
         for f in s.folds:
             kinds = [self.ctx.types.of(Var(n)) for n in f.names]
             self._take_in(f, [element.name(e, k) for e, k in zip(f.elements, kinds, strict=True)])
@@ -100,7 +100,7 @@ class _SweepPrinter:
         """First the lanes of each warp, then, through shared memory, the warps of a block."""
         s, out = self.sweep, self.ctx.out
         for r in s.reds:
-            out.line(f"{self._name(r.name)} = warp_all<{_functor(r)}>({self._name(r.name)});")
+            out.line(f"{self._name(r.name)} = warp_all<{functor(r)}>({self._name(r.name)});")
         for f in s.folds:
             self._fold_warp(f)
         names = [(r.name, reduction_type(r.monoid, self.ctx.kernel.compute)) for r in s.reds]
@@ -115,7 +115,7 @@ class _SweepPrinter:
         out.line(self.ctx.barrier)
         for i, r in enumerate(s.reds):
             kind = SCALAR[names[i][1]]
-            out.line(f"{self._name(r.name)} = slots_all<{_functor(r)}, {kind}, {self.ctx.warps}>(slots[turn][{i}]);")
+            out.line(f"{self._name(r.name)} = slots_all<{functor(r)}, {kind}, {self.ctx.warps}>(slots[turn][{i}]);")
         first = len(s.reds)
         for f in s.folds:
             self._fold_slots(f, first)
@@ -148,14 +148,14 @@ class _SweepPrinter:
             self._take_in(f, others)
 
 
-def _functor(r: Red) -> str:
+def functor(r: Red) -> str:
     return f"{'loose_' if r.loose and r.monoid in ('max', 'min') else ''}{r.monoid}_of"
 
 
-def _combined(r: Red, state: str, value: str) -> str:
+def combined(r: Red, state: str, value: str) -> str:
     """The accumulator of one thread with one more element."""
     if r.monoid == "sum":
         return f"{state} + {value}"
-    return f"{_functor(r)}()({state}, {value})"
+    return f"{functor(r)}()({state}, {value})"
 
 

@@ -1,0 +1,198 @@
+/* Device functions of tiles on matrix units; parts as in ../prelude.cuh. What only PTX can say has a second text for the
+ * front end that compiles without it. */
+/*section exp_at_most_one */
+/* e^x for x <= 0, absolute error below 2^-22: 2^y within 2 ulp, y = x log2(e) rounded once. */
+#ifdef REDFUSER_HOST
+INLINE float exp_at_most_one(float x) { return exp2f(x * 0x1.715476p+0f); }
+#else
+INLINE float exp_at_most_one(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 0x1.715476p+0f));
+  return y;
+}
+#endif
+
+/* ---- rows of fragments ---- */
+/*section quad_all */
+/* Over the four lanes that hold a row; `lanes`: those that are here. */
+template <class F, class T>
+INLINE T quad_all(T x, uint32_t lanes) {
+  x = F()(x, __shfl_xor_sync(lanes, x, 1));
+  return F()(x, __shfl_xor_sync(lanes, x, 2));
+}
+
+/* ---- panels of shared memory ---- */
+/*section panel_place */
+/* Where a chunk of a row lies: the chunks of eight rows, one of each, lie in different banks. */
+template <int CHUNKS>
+INLINE int panel_place(int row, int chunk) {
+  constexpr int power = CHUNKS & -CHUNKS, group = power < 8 ? power : 8;
+  return (row * CHUNKS + (chunk ^ (row / (8 / group) % group))) * 8;
+}
+/*section copy_chunk */
+/* Start to copy `bytes` of 16 bytes; the others become zero. */
+#ifdef REDFUSER_HOST
+INLINE void copy_chunk(uint16_t *to, const uint16_t *from, int bytes) { rf_host::cp_async(to, from, 16, bytes); }
+#else
+INLINE void copy_chunk(uint16_t *to, const uint16_t *from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :: "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes) : "memory");
+}
+#endif
+/*section copy_panel */
+/* A matrix of two-byte elements into a panel, zero from row `rows` and column `columns` on. */
+template <int ROWS, int CHUNKS, int THREADS>
+INLINE void copy_panel(uint16_t *to, const uint16_t *from, int64_t down, int64_t across, int64_t rows, int64_t columns) {
+  const bool fits = across == 1 && down % 8 == 0 && (uint64_t)from % 16 == 0;
+#pragma unroll
+  for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
+    const int row = i / CHUNKS, chunk = i % CHUNKS;
+    const int64_t rest = row < rows ? columns - chunk * 8 : 0;
+    const int count = rest > 8 ? 8 : rest < 0 ? 0 : (int)rest;
+    uint16_t *const place = to + panel_place<CHUNKS>(row, chunk);
+    const uint16_t *const start = count ? from + (row * down + chunk * 8 * across) : from;
+    if (fits) {
+      copy_chunk(place, start, count * 2);
+    } else {
+#pragma unroll
+      for (int c = 0; c < 8; c++) place[c] = c < count ? start[c * across] : (uint16_t)0;
+    }
+  }
+}
+/*section commit_copies */
+#ifdef REDFUSER_HOST
+INLINE void commit_copies() { rf_host::cp_async_commit(); }
+#else
+INLINE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+#endif
+/*section wait_for_copies */
+template <int PENDING>
+INLINE void wait_for_copies() {
+#ifdef REDFUSER_HOST
+  rf_host::cp_async_wait(PENDING);
+#else
+  asm volatile("cp.async.wait_group %0;" :: "n"(PENDING) : "memory");
+#endif
+}
+
+/* ---- matrix units ---- */
+/*section load_matrices */
+/* Four 8 x 8 matrices; lane l tells where row l % 8 of matrix l / 8 lies. TURNED: their transposes. */
+template <bool TURNED>
+INLINE void load_matrices(uint32_t (&to)[4], const uint16_t *row) {
+#ifdef REDFUSER_HOST
+  rf_host::ldmatrix<4, TURNED>(to, row);
+#else
+  const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+  if (TURNED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+#endif
+}
+/*section float16_units */
+struct float16_units {
+  static INLINE uint32_t pair(float first, float second) {
+#ifdef REDFUSER_HOST
+    return (uint32_t)scalar_to_float16(first) | (uint32_t)scalar_to_float16(second) << 16;
+#else
+    uint32_t both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    return both;
+#endif
+  }
+  static INLINE void add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+#ifdef REDFUSER_HOST
+    const uint32_t b[2] = {b0, b1};
+    rf_host::mma<16, rf_host::OP_F16>(d, a, b, d);
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
+  }
+};
+/*section bfloat16_units */
+struct bfloat16_units {
+  static INLINE uint32_t pair(float first, float second) {
+#ifdef REDFUSER_HOST
+    return (uint32_t)scalar_to_bfloat16(first) | (uint32_t)scalar_to_bfloat16(second) << 16;
+#else
+    uint32_t both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    return both;
+#endif
+  }
+  static INLINE void add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+#ifdef REDFUSER_HOST
+    const uint32_t b[2] = {b0, b1};
+    rf_host::mma<16, rf_host::OP_BF16>(d, a, b, d);
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
+  }
+};
+/*section take_operand */
+/* The rows of a warp, from row `first` of a panel on, as left operands of products. */
+template <int CHUNKS, int PIECES, int DEPTHS>
+INLINE void take_operand(uint32_t (&to)[PIECES][DEPTHS][4], const uint16_t *panel, int first) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int piece = 0; piece < PIECES; piece++)
+#pragma unroll
+    for (int depth = 0; depth < DEPTHS; depth++)
+      load_matrices<false>(to[piece][depth],
+                           panel + panel_place<CHUNKS>(first + piece * 16 + lane % 16, depth * 2 + lane / 16));
+}
+/*section rounded_operand */
+/* Fragments as left operands of products: the lanes hold the same elements of both. */
+template <class UNITS, int PIECES, int DEPTHS, int COLUMNS>
+INLINE void rounded_operand(uint32_t (&to)[PIECES][DEPTHS][4], const float (&from)[PIECES][COLUMNS][4]) {
+#pragma unroll
+  for (int piece = 0; piece < PIECES; piece++)
+#pragma unroll
+    for (int depth = 0; depth < DEPTHS; depth++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float(&c)[4] = from[piece][depth * 2 + i / 2];
+        to[piece][depth][i] = UNITS::pair(c[i % 2 * 2], c[i % 2 * 2 + 1]);
+      }
+}
+/*section multiply */
+/* d += a . b, the matrix b in a panel: a row per column of d, or (TURNED) a row per step of the depth. */
+template <class UNITS, bool TURNED, int CHUNKS, int PIECES, int COLUMNS, int DEPTHS>
+INLINE void multiply(float (&d)[PIECES][COLUMNS][4], const uint32_t (&a)[PIECES][DEPTHS][4], const uint16_t *panel) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int depth = 0; depth < DEPTHS; depth++)
+#pragma unroll
+    for (int column = 0; column < COLUMNS; column += 2) {
+      uint32_t b[4];
+      if (TURNED)
+        load_matrices<true>(b, panel + panel_place<CHUNKS>(depth * 16 + lane % 16, column + lane / 16));
+      else
+        load_matrices<false>(b, panel + panel_place<CHUNKS>(column * 8 + lane % 8 + lane / 16 * 8,
+                                                            depth * 2 + lane / 8 % 2));
+#pragma unroll
+      for (int piece = 0; piece < PIECES; piece++) {
+        UNITS::add(d[piece][column], a[piece][depth], b[0], b[1]);
+        if (column + 1 < COLUMNS) UNITS::add(d[piece][column + 1], a[piece][depth], b[2], b[3]);
+      }
+    }
+}
+/*section clear_fragments */
+template <int PIECES, int COLUMNS>
+INLINE void clear_fragments(float (&d)[PIECES][COLUMNS][4]) {
+#pragma unroll
+  for (int piece = 0; piece < PIECES; piece++)
+#pragma unroll
+    for (int column = 0; column < COLUMNS; column++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) d[piece][column][i] = 0;
+}

@@ -1,0 +1,131 @@
+"""Decisions of the tile schedule for matrix units of a GPU: which cascades may use them, tile sizes, chunks.
+
+A product runs on matrix units where both operands are, or may be rounded to, one half type: inputs of that type, and
+weights that the loop computes (the exponentials of attention), which round to it as those of hand-written kernels do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from redfuser.extract import choose_gpu
+from redfuser.extract.algebra import reduces_in, split_factor
+from redfuser.extract.choose import round_up
+from redfuser.extract.choose_gpu import Fragments
+from redfuser.extract.decisions import Options, OperandDecision, TileDecisions
+from redfuser.extract.gpu import Gpu
+from redfuser.extract.plan import Plan
+from redfuser.extract.plan_tiles import PLACE
+from redfuser.extract.roles import Contraction, NoTiles, TileRoles
+from redfuser.ir import Const, Load, has_parts
+from redfuser.ir.term import base_axis
+
+HALVES = ("float16", "bfloat16")
+"""Types of the operands of matrix units."""
+REGISTER_ROWS = 1
+"""Rows that share the bounds of the stream: each has its own, fragments mask single elements."""
+
+
+def matrix_tiles(p: Plan, sizes: Mapping[str, int], gpu: Gpu, asked: Options) -> tuple[TileDecisions, tuple[str, ...]]:
+    """The decisions for a plan that has tiles for a CPU, with a note per decision.
+
+    Raises
+    ------
+    NoTiles
+        when matrix units do not serve, with the reason.
+    """
+    assert p.tiles is not None
+    roles = _unscaled(p.tiles.roles)
+    hints = {a.name: max(1, a.size if a.size is not None else sizes.get(base_axis(a.name), 1)) for a in p.flat.axes}
+    dtype = _operand_dtype(p, roles)
+    _check(p, roles)
+    shape = Fragments(
+        tuple(hints[c.axis] for c in roles.contractions), tuple(hints[v.axis] for v in roles.vectors),
+        hints[roles.row] if roles.row else 1, hints[roles.flat.stream or ""],
+    )
+    rows, block = choose_gpu.fragment_tile(shape)
+    rows, block = round_up(asked.tile or rows, choose_gpu.FRAGMENT_ROWS), round_up(asked.block or block, 16)
+    if not choose_gpu.fragments_fit(shape, rows, block):
+        raise NoTiles("the accumulators do not fit into registers")
+    operands = [*(c.use for c in roles.contractions), *(v.name for v in roles.vectors)]
+    tasks = math.prod(hints[a] for a in roles.batch) * -(-shape.rows // rows)
+    chunk = _chunk(p, roles, gpu, asked, tasks, block, shape.stream)
+    decisions = TileDecisions(
+        roles, rows, block, REGISTER_ROWS, 8, max(shape.depths, default=0), p.tiles.static,
+        tuple((use, OperandDecision(PLACE, "panel")) for use in operands), (), chunk, (), dtype,
+    )
+    return decisions, _notes(decisions)
+
+
+def _unscaled(roles: TileRoles) -> TileRoles:
+    """The same products without factors: a scaled operand would be rounded once more."""
+    return replace(roles, contractions=tuple(_raw(c, roles.flat.stream or "") for c in roles.contractions))
+
+
+def _raw(c: Contraction, stream: str) -> Contraction:
+    inner = reduces_in(c.tile)
+    assert len(inner) == 1
+    split = split_factor(inner[0].body, stream)
+    assert split is not None
+    return replace(c, tile=inner[0], rows=Const(1.0) if split[0] is None else split[0])
+
+
+def _operand_dtype(p: Plan, roles: TileRoles) -> str:
+    """The half type of all operands.
+
+    Raises
+    ------
+    NoTiles
+        when there is none.
+    """
+    dtypes = {t.name: t.dtype for t in p.flat.tensors}
+    rows = [c.rows for c in roles.contractions]
+    if not all(isinstance(r, Load) and len(set(r.axes)) == len(r.axes) for r in rows):
+        raise NoTiles("matrix units take row operands as they lie in memory")
+    loads = [*(r for r in rows if isinstance(r, Load)), *(c.operand for c in roles.contractions)]
+    loads += [v.operand for v in roles.vectors]
+    found = {dtypes[x.tensor] for x in loads}
+    if len(found) != 1 or not found <= set(HALVES):
+        raise NoTiles(f"matrix units take operands of one half type, not {', '.join(sorted(found))}")
+    return found.pop()
+
+
+def _check(p: Plan, roles: TileRoles) -> None:
+    """Raise NoTiles for what fragments do not hold."""
+    if p.dtype != "float32":
+        raise NoTiles(f"matrix units sum in float32, not in {p.dtype}")
+    if roles.row is None:
+        raise NoTiles("a tile of one row would leave matrix units idle")
+    if roles.inner:
+        raise NoTiles(f"the inner reduction {roles.inner[0].tile} is no product")
+    if any(has_parts(a.monoid) for a in roles.flat.accumulators):
+        raise NoTiles("fragments hold no state of several parts")
+
+
+def _chunk(p: Plan, roles: TileRoles, gpu: Gpu, asked: Options, tasks: int, block: int, length: int) -> int:
+    """Stream elements per task where tiles are few, 0 where the stream is not split."""
+    stream = roles.flat.stream
+    if len(roles.flat.passes) != 1 or any(stream in o.axes for o in roles.flat.outs):
+        return 0
+    if asked.chunk is not None:
+        return round_up(asked.chunk, block) if asked.chunk else 0
+    return choose_gpu.tile_chunk(gpu.units, tasks, length, block)
+
+
+def _notes(d: TileDecisions) -> tuple[str, ...]:
+    """The decisions in words."""
+    roles = d.roles
+    row, stream = roles.row or "one row", roles.flat.stream
+    notes = [f"matrix units: {d.units} operands, float32 sums"]
+    notes += [f"matrix product {c.tile} (rows {row}, lanes {stream})" for c in roles.contractions]
+    notes += [f"{v.name} += weights . {v.operand} (rows {row}, lanes {v.axis})" for v in roles.vectors]
+    if roles.bounds:
+        notes.append(f"bounds of the stream: {', '.join(map(str, roles.bounds))}")
+    if roles.repairs:
+        notes.append("masked: a row that ends with NaN or an infinity is summed again over its live elements")
+    notes.append(f"tiles of {d.rows} rows x {d.block} elements of {stream}")
+    if d.chunk:
+        notes.append(f"few tiles: the stream is split into chunks of {d.chunk} elements, partial states are merged")
+    return (*notes, *(f"specialised for {a} = {n}" for a, n in d.static))
