@@ -133,6 +133,8 @@ THREAD_REGISTERS = 255
 """Registers that a thread can have."""
 TILE_OWN_WORDS = 64
 """Registers that a thread of a tile needs beside fragments: addresses, state of its rows, operands in flight."""
+TILE_SPARE_WORDS = 100
+"""The same where nothing is to be spilled: with 88 attention of depth 64 under a window spills."""
 STREAM_BLOCKS = (64, 32)
 """Stream elements of a step, the longest first: each has its scores in registers."""
 
@@ -169,6 +171,12 @@ def fragment_tile(shape: Fragments) -> tuple[int, int]:
     rows = TILE_WARPS * FRAGMENT_ROWS
     block = next((b for b in STREAM_BLOCKS if fragments_fit(shape, rows, b)), STREAM_BLOCKS[-1])
     return rows, block
+
+
+def tile_blocks(words: int, threads: int) -> int:
+    """Blocks of a multiprocessor that registers leave room for, 3 at most; `words`: fragments of a thread. The compiler
+    is told, else it spills for a fourth."""
+    return max(1, min(3, REGISTERS // (threads * (words + TILE_SPARE_WORDS))))
 
 
 def tile_chunk(units: int, tasks: int, length: int, block: int) -> int:

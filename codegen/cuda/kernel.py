@@ -152,7 +152,8 @@ class _Printer:
         var = self.ctx.names.get("variable", loop.var)
         w = Writer()
         w.line(f"/* {_comment_text(tiles.title())} */")
-        with w.block(f'extern "C" __global__ void __launch_bounds__({block}) {name}(\n    {arguments})'):
+        bounds = f"{block}, {choose_gpu.tile_blocks(phase.words, block)}"
+        with w.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(\n    {arguments})'):
             for line in tiles.head().splitlines():
                 w.line(line)
             first = "blockIdx.x" if lo == "0" else f"{lo} + blockIdx.x"

@@ -204,6 +204,12 @@ class FragmentPhase(Node):
         return self.warps * self.pieces * PIECE_ROWS
 
     @property
+    def words(self) -> int:
+        """32-bit registers of a thread for fragments and row operands."""
+        fragments = sum(h.columns for h in self.held if h.kind == FRAGMENT) * self.parts // 4
+        return fragments + sum(o.depth for o in self.operands) * self.pieces // 4
+
+    @property
     def parts(self) -> int:
         """Rows of a thread."""
         return 2 * self.pieces

@@ -40,24 +40,29 @@ INLINE void copy_chunk(uint16_t *to, const uint16_t *from, int bytes) {
 }
 #endif
 /*section copy_panel */
-/* A matrix of two-byte elements into a panel, zero from row `rows` and column `columns` on. */
+/* A matrix of two-byte elements into a panel, zero from row `rows` and column `columns` on. Neighbouring threads take
+ * neighbouring chunks; each thread goes down by as many rows as all of them take at a time. */
 template <int ROWS, int CHUNKS, int THREADS>
 INLINE void copy_panel(uint16_t *to, const uint16_t *from, int64_t down, int64_t across, int64_t rows, int64_t columns) {
+  constexpr int power = CHUNKS & -CHUNKS, side = power < 32 ? power : 32, step = THREADS / side;
   const bool fits = across == 1 && down % 8 == 0 && (uint64_t)from % 16 == 0;
+  const int first = threadIdx.x / side, left = rows < ROWS ? (int)rows : ROWS;
+  const uint16_t *start = from + (first * down + (int64_t)(threadIdx.x % side) * 8 * across);
+#pragma unroll 1 /* addresses of several rows would take registers from fragments */
+  for (int row = first; row < ROWS; row += step, start += step * down)
 #pragma unroll
-  for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
-    const int row = i / CHUNKS, chunk = i % CHUNKS;
-    const int64_t rest = row < rows ? columns - chunk * 8 : 0;
-    const int count = rest > 8 ? 8 : rest < 0 ? 0 : (int)rest;
-    uint16_t *const place = to + panel_place<CHUNKS>(row, chunk);
-    const uint16_t *const start = count ? from + (row * down + chunk * 8 * across) : from;
-    if (fits) {
-      copy_chunk(place, start, count * 2);
-    } else {
+    for (int chunk = threadIdx.x % side; chunk < CHUNKS; chunk += side) {
+      const int64_t rest = row < left ? columns - chunk * 8 : 0;
+      const int count = rest > 8 ? 8 : rest < 0 ? 0 : (int)rest;
+      uint16_t *const place = to + panel_place<CHUNKS>(row, chunk);
+      const uint16_t *const at = start + (chunk - (int)(threadIdx.x % side)) * 8 * across;
+      if (fits) {
+        copy_chunk(place, count ? at : from, count * 2);
+      } else {
 #pragma unroll
-      for (int c = 0; c < 8; c++) place[c] = c < count ? start[c * across] : (uint16_t)0;
+        for (int c = 0; c < 8; c++) place[c] = c < count ? at[c * across] : (uint16_t)0;
+      }
     }
-  }
 }
 /*section commit_copies */
 #ifdef REDFUSER_HOST
