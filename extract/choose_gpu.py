@@ -128,7 +128,7 @@ def column_block() -> int:
 FRAGMENT_ROWS = 16
 """Rows of a fragment of matrix units."""
 TILE_WARPS = 4
-"""Warps of a block that owns a tile."""
+"""Most warps of a block that owns a tile."""
 THREAD_REGISTERS = 255
 """Registers that a thread can have."""
 TILE_OWN_WORDS = 64
@@ -160,15 +160,21 @@ def fragment_words(shape: Fragments, warp_rows: int, block: int) -> int:
 
 def fragments_fit(shape: Fragments, rows: int, block: int) -> bool:
     """Whether a tile leaves every thread enough other registers."""
-    return fragment_words(shape, rows // TILE_WARPS, block) <= THREAD_REGISTERS - TILE_OWN_WORDS
+    return fragment_words(shape, rows // tile_warps(rows), block) <= THREAD_REGISTERS - TILE_OWN_WORDS
+
+
+def tile_warps(rows: int) -> int:
+    """Warps of a block for a tile: one for 16 rows each, up to four."""
+    return min(TILE_WARPS, octave(-(-rows // FRAGMENT_ROWS)))
 
 
 def fragment_tile(shape: Fragments) -> tuple[int, int]:
-    """(rows, stream elements) of a tile: 16 rows per warp and the longest block whose fragments fit.
+    """(rows, stream elements) of a tile: 16 rows per warp, no more warps than there are rows for, and the longest block
+    whose fragments fit.
 
     More rows per warp would read shared memory less often, more registers would hide less latency. (Not measured.)
     """
-    rows = TILE_WARPS * FRAGMENT_ROWS
+    rows = tile_warps(shape.rows) * FRAGMENT_ROWS
     block = next((b for b in STREAM_BLOCKS if fragments_fit(shape, rows, b)), STREAM_BLOCKS[-1])
     return rows, block
 

@@ -1,4 +1,4 @@
-"""The plan of a fusion for a GPU: tiles on matrix units, rows or columns, with decisions made from the numbers of the device."""
+"""The plan of a fusion for a GPU: tiles on matrix units, rows or columns, by the numbers of the device."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def _tiles(fused: FusedCascade, sizes: Mapping[str, int], gpu: Gpu, layouts: Lay
     """
     if asked.strategy not in (None, "tiles"):
         return None, ()
+    found: Plan | None = None
     try:
         found = plan(fused, sizes, Profile.generic(16), layouts, dtype, Options(strategy="tiles"))
         if found.tiles is None:
@@ -64,7 +65,7 @@ def _tiles(fused: FusedCascade, sizes: Mapping[str, int], gpu: Gpu, layouts: Lay
     except NoTiles as reason:
         if asked.strategy == "tiles":
             raise
-        return None, (f"no matrix units: {reason}",)
+        return None, () if found is None else (f"no matrix units: {reason}",)
     return replace(found, tiles=tiles, notes=notes), ()
 
 

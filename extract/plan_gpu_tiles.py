@@ -14,12 +14,12 @@ from redfuser.extract import choose_gpu
 from redfuser.extract.algebra import reduces_in, split_factor
 from redfuser.extract.choose import round_up
 from redfuser.extract.choose_gpu import Fragments
-from redfuser.extract.decisions import Options, OperandDecision, TileDecisions
+from redfuser.extract.decisions import OperandDecision, Options, TileDecisions
 from redfuser.extract.gpu import Gpu
 from redfuser.extract.plan import Plan
 from redfuser.extract.plan_tiles import PLACE
 from redfuser.extract.roles import Contraction, NoTiles, TileRoles
-from redfuser.ir import Const, Load, has_parts
+from redfuser.ir import Const, Expr, Load, Op, has_parts
 from redfuser.ir.term import base_axis
 
 HALVES = ("float16", "bfloat16")
@@ -40,7 +40,7 @@ def matrix_tiles(p: Plan, sizes: Mapping[str, int], gpu: Gpu, asked: Options) ->
     roles = _unscaled(p.tiles.roles)
     hints = {a.name: max(1, a.size if a.size is not None else sizes.get(base_axis(a.name), 1)) for a in p.flat.axes}
     dtype = _operand_dtype(p, roles)
-    _check(p, roles)
+    _check(p, roles, dtype)
     shape = Fragments(
         tuple(hints[c.axis] for c in roles.contractions), tuple(hints[v.axis] for v in roles.vectors),
         hints[roles.row] if roles.row else 1, hints[roles.flat.stream or ""],
@@ -92,7 +92,7 @@ def _operand_dtype(p: Plan, roles: TileRoles) -> str:
     return found.pop()
 
 
-def _check(p: Plan, roles: TileRoles) -> None:
+def _check(p: Plan, roles: TileRoles, dtype: str) -> None:
     """Raise NoTiles for what fragments do not hold."""
     if p.dtype != "float32":
         raise NoTiles(f"matrix units sum in float32, not in {p.dtype}")
@@ -102,6 +102,23 @@ def _check(p: Plan, roles: TileRoles) -> None:
         raise NoTiles(f"the inner reduction {roles.inner[0].tile} is no product")
     if any(has_parts(a.monoid) for a in roles.flat.accumulators):
         raise NoTiles("fragments hold no state of several parts")
+    for v in roles.vectors:
+        if dtype == "float16" and not _fits_half(v.weight, p):
+            raise NoTiles(f"the weights of {v.name} may exceed the range of {dtype}")
+
+
+def _fits_half(weight: Expr, p: Plan) -> bool:
+    """Whether weights lie in the range of float16, and small ones may be lost beside large ones.
+
+    True of exponentials of what is at most zero, of inputs of that type, and of choices between these and zeros.
+    """
+    if isinstance(weight, Const):
+        return abs(float(weight.value)) <= 1
+    if isinstance(weight, Load):
+        return {t.name: t.dtype for t in p.flat.tensors}[weight.tensor] == "float16"
+    if isinstance(weight, Op) and weight.fn == "select":
+        return all(_fits_half(w, p) for w in weight.args[1:])
+    return isinstance(weight, Op) and weight.fn in ("exp_below", "exp2_below")
 
 
 def _chunk(p: Plan, roles: TileRoles, gpu: Gpu, asked: Options, tasks: int, block: int, length: int) -> int:

@@ -18,6 +18,7 @@ from redfuser.codegen.cuda.ranges import Ranges
 from redfuser.codegen.cuda.schedule import schedule
 from redfuser.codegen.cuda.sweep import print_sweep
 from redfuser.codegen.cuda.target import CudaTarget
+from redfuser.codegen.cuda.tiles.check import check_fragments
 from redfuser.codegen.cuda.tiles.homes import NoFragments
 from redfuser.codegen.cuda.tiles.nodes import FragmentPhase
 from redfuser.codegen.cuda.tiles.printer import TilePrinter
@@ -56,9 +57,11 @@ def schedule_phase(kernel: Kernel, phase: Phase, target: CudaTarget) -> TeamPhas
     if not any(isinstance(s, MatMul) for s in nested(phase.loop.body)):
         return schedule(kernel, phase, target)
     try:
-        return fragment_phase(kernel, phase, target)
+        tiled = fragment_phase(kernel, phase, target)
     except NoFragments as reason:
         raise CheckError(f"kernel {kernel.name}: {reason}") from reason
+    check_fragments(tiled)
+    return tiled
 
 
 def print_phases(kernel: Kernel, phases: Iterable[TeamPhase | FragmentPhase], target: CudaTarget) -> CudaProgram:
@@ -84,8 +87,10 @@ class _Printer:
             self.ctx.addresses.base(buf)  # arrays have the first claim on their names
         texts, launches = [], []
         for number, phase in enumerate(phases):
-            tiled = isinstance(phase, FragmentPhase)
-            text, launch = self._tiles(number, phase) if tiled else self._phase(number, phase)
+            if isinstance(phase, FragmentPhase):
+                text, launch = self._tiles(number, phase)
+            else:
+                text, launch = self._phase(number, phase)
             texts.append(text)
             launches.append(launch)
         body = "\n\n".join(texts)

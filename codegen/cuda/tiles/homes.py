@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from redfuser.codegen.c.address import coefficient
@@ -23,7 +23,7 @@ from redfuser.codegen.indexing import tidy
 from redfuser.codegen.nodes import At, Buf, For, MatMul, Phase, Put, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, depends_on, expressions, lane_expressions, nested
 from redfuser.extract.choose import round_up
-from redfuser.ir import Const, Expr, Var, op, rewrite, walk
+from redfuser.ir import Const, Expr, Op, Var, op, rewrite, walk
 from redfuser.ir.dtypes import numpy_dtype
 
 ONE = Const(1)
@@ -66,7 +66,12 @@ def source_of(s: MatMul) -> Source:
 
 def renamed(cell: At, names: dict[str, Var]) -> At:
     """A cell with other index variables."""
-    found = rewrite(cell, lambda x: names.get(x.name) if isinstance(x, Var) else None)
+    return renewed(cell, lambda x: names.get(x.name) if isinstance(x, Var) else None)
+
+
+def renewed(cell: At, rule: Callable[[Expr], Expr | None]) -> At:
+    """A cell whose indices a rule rewrites."""
+    found = rewrite(cell, rule)
     assert isinstance(found, At)
     return found
 
@@ -124,8 +129,7 @@ class Homes:
 
     def _difference(self, e: Expr) -> int | None:
         """Of an end minus a beginning."""
-        fn = getattr(e, "fn", "")
-        return self.ranges.extent(e.args[1], e.args[0]) if fn == "sub" else None  # type: ignore[attr-defined]
+        return self.ranges.extent(e.args[1], e.args[0]) if isinstance(e, Op) and e.fn == "sub" else None
 
     def _inlined(self, e: Expr) -> Expr:
         lets = self.ranges.lets

@@ -34,8 +34,10 @@ class Held(Node):
 
 @node
 class Panel(Node):
-    """Room in shared memory for operands of products: `stages` matrices of rows x columns two-byte elements, in chunks of
-    16 bytes whose places are exchanged within a row so that eight rows of one column lie in different banks."""
+    """Room in shared memory for operands of products: `stages` matrices of rows x columns elements of two bytes.
+
+    They lie in chunks of 16 bytes, which change places within a row so that eight rows of a column are in different
+    banks."""
 
     name: str
     dtype: str

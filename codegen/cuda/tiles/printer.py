@@ -93,8 +93,8 @@ class TilePrinter:
         elif isinstance(s, Copy):
             self._copy(s)
         elif isinstance(s, Take):
-            o = s.operand
-            out.line(f"take_operand<{_chunks(o.panel)}>({ctx.addresses.base(o.buf)}, {self._panel(o.panel)}, warp_row);")
+            to, panel = ctx.addresses.base(s.operand.buf), s.operand.panel
+            out.line(f"take_operand<{_chunks(panel)}>({to}, {self._panel(panel)}, warp_row);")
         elif isinstance(s, Multiply):
             self._multiply(s)
         elif isinstance(s, Whole):

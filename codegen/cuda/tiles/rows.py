@@ -7,19 +7,19 @@ from contextlib import contextmanager
 
 from redfuser.codegen.c.lanes import count_uses
 from redfuser.codegen.c.scalars import bare
-from redfuser.codegen.c.types import BOOL, INT, SCALAR, Text
+from redfuser.codegen.c.types import BOOL, SCALAR, Text
 from redfuser.codegen.c.variables import reduction_type, scalar_kind
 from redfuser.codegen.cuda.context import CudaContext
 from redfuser.codegen.cuda.lanes import Element
 from redfuser.codegen.cuda.scalars import CudaScalars
 from redfuser.codegen.cuda.sweep import combined, functor
 from redfuser.codegen.cuda.tiles.nodes import COLUMNS, FRAGMENT, STATE, Clear, FragmentPhase
-from redfuser.codegen.cuda.tiles.whole import Columns, columns_of
+from redfuser.codegen.cuda.tiles.whole import columns_of
 from redfuser.codegen.indexing import tidy
-from redfuser.codegen.nodes import At, Buf, For, If, LetInt, LetScalar, Set, Stmt, Sweep
+from redfuser.codegen.nodes import At, For, If, LetInt, LetScalar, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, lane_expressions
 from redfuser.errors import CheckError
-from redfuser.ir import MONOIDS, Const, Expr, Var, op, rewrite, walk
+from redfuser.ir import MONOIDS, Const, Expr, op, rewrite, walk
 
 OWN_ROW = "own_row"
 """The row of a part; the variable of the row loop is the last row of the tile where there is no such row."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from redfuser.codegen.c.variables import registers, variable_types
 from redfuser.codegen.cuda.nodes import Barrier
 from redfuser.codegen.cuda.target import CudaTarget
-from redfuser.codegen.cuda.tiles.homes import Homes, NoFragments, Source, operand_of, renamed, source_of
+from redfuser.codegen.cuda.tiles.homes import Homes, NoFragments, Source, operand_of, renewed, source_of
 from redfuser.codegen.cuda.tiles.nodes import (
     COLUMN,
     DEPTH,
@@ -19,6 +19,7 @@ from redfuser.codegen.cuda.tiles.nodes import (
     Commit,
     Copy,
     FragmentPhase,
+    Held,
     Multiply,
     Operand,
     Panel,
@@ -28,10 +29,10 @@ from redfuser.codegen.cuda.tiles.nodes import (
 from redfuser.codegen.cuda.tiles.whole import aligned, columns_of, split_whole
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, If, Kernel, LetInt, LetScalar, MatMul, Pack, Phase, Set, Stmt, Sweep
-from redfuser.codegen.passes.bodies import Body, map_bodies, map_lanes, nested
+from redfuser.codegen.passes.bodies import Body, lane_expressions, map_bodies, map_lanes, nested
 from redfuser.extract import choose_gpu
 from redfuser.extract.choose import round_up
-from redfuser.ir import Const, Expr, Var, op, rewrite, select
+from redfuser.ir import Const, Expr, Var, op, rewrite, select, walk
 
 
 def fragment_phase(kernel: Kernel, phase: Phase, target: CudaTarget) -> FragmentPhase:
@@ -55,7 +56,7 @@ class _Schedule:
         names = {*variable_types(kernel.compute, phase.loop), *arrays}
         self.names = Names(names)
         self.rows = self._rows()
-        self.warps = choose_gpu.TILE_WARPS
+        self.warps = choose_gpu.tile_warps(self.rows)
         if self.rows % (self.warps * PIECE_ROWS):
             raise NoFragments(f"{self.rows} rows are no whole number of fragments for {self.warps} warps")
         self.operands = {b: operand_of(self.homes, b, self.rows) for b in self.homes.sources}
@@ -74,17 +75,17 @@ class _Schedule:
     def phase(self) -> FragmentPhase:
         """The scheduled phase."""
         loop = self.source.loop
-        body = self._task(loop.body)
+        body = (*self._task(loop.body), Barrier())  # the next task copies into panels that this one reads
         variables = variable_types(self.kernel.compute, loop)
         scalars = sorted((*registers(loop.body), *self.slots), key=lambda b: b.name)
         held = [self._widened(h.buf) for h in self.homes.held.values()]
         return FragmentPhase(
-            replace(loop, body=(*body, Barrier())), self.source.when, self.warps,
+            replace(loop, body=body), self.source.when, self.warps,
             self.rows // (self.warps * PIECE_ROWS), tuple(held), tuple(self.operands.values()), tuple(self.panels),
             tuple(scalars), tuple(variables.items()),
         )
 
-    def _widened(self, buf: Buf):  # type: ignore[no-untyped-def]
+    def _widened(self, buf: Buf) -> Held:
         """A strip has as many columns as the fragments that it goes with."""
         h = self.homes.held[buf]
         if h.kind != STRIP:
@@ -121,8 +122,6 @@ class _Schedule:
                     continue
             kept.append(s)
         out: list[Stmt] = [self._row_body(replace(loop, body=tuple(kept)))] if kept else []
-        if operands:
-            out.append(Barrier())
         for o, columns in operands:
             out.append(Copy(o.panel, Const(0), self.homes.sources[o.buf], loop.hi, columns))
             self.waiting.append(o)
@@ -169,11 +168,11 @@ class _Schedule:
                     return rewrite(lets[x.name], at)
                 return first if x == Var(loop.var) else None
 
-            started: tuple[Stmt, ...] = tuple(
-                Copy(c.panel, stage, _moved(c.source, at), rewrite(c.rows, at), rewrite(c.columns, at)) for c in copies)
-            return [If(op("lt", first, loop.hi), started), Commit()]
+            started = (Copy(c.panel, stage, renewed(c.source, at), rewrite(c.rows, at), rewrite(c.columns, at))
+                       for c in copies)
+            return [If(op("lt", first, loop.hi), tuple(started)), Commit()]
 
-        out: list[Stmt] = [Barrier(), Set(slot, Const(0))]
+        out: list[Stmt] = [Set(slot, Const(0))]
         for i in range(stages - 1):
             out += ahead(op("add", loop.lo, int(loop.step.value) * i) if i else loop.lo, Const(i))
         out += [Wait(stages - 1), Barrier(), *(Take(o) for o in self.waiting)] if self.waiting else []
@@ -244,14 +243,5 @@ class _Schedule:
         return tuple(found)
 
 
-def _moved(cell: At, at) -> At:  # type: ignore[no-untyped-def]
-    found = rewrite(cell, at)
-    assert isinstance(found, At)
-    return found
-
-
 def _bufs(s: Sweep) -> set[Buf]:
-    from redfuser.codegen.passes.bodies import lane_expressions
-    from redfuser.ir import walk
-
     return {x.buf for e in (*lane_expressions(s), *(p.cell for p in s.puts)) for x in walk(e) if isinstance(x, At)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from redfuser.codegen.cuda.tiles.homes import origin
+from redfuser.codegen.cuda.tiles.homes import origin, renewed
 from redfuser.codegen.cuda.tiles.nodes import FRAGMENT, STRIP, Clear, Held, Whole
 from redfuser.codegen.indexing import tidy
 from redfuser.codegen.nodes import At, Buf, For, LetInt, LetScalar, Stmt, Sweep
@@ -64,7 +64,7 @@ def _with_origins(s: Stmt, origins: dict[Buf, Expr]) -> Stmt:
     def cell(x: Expr) -> Expr | None:
         return At(x.buf, (op("sub", Var(s.var), origins[x.buf]),)) if isinstance(x, At) and x.buf in origins else None
 
-    puts = tuple(replace(p, cell=rewrite(p.cell, cell), expr=rewrite(p.expr, cell)) for p in s.puts)
+    puts = tuple(replace(p, cell=renewed(p.cell, cell), expr=rewrite(p.expr, cell)) for p in s.puts)
     return replace(s, puts=puts, reds=tuple(replace(r, expr=rewrite(r.expr, cell)) for r in s.reds))
 
 
