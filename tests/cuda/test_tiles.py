@@ -1,0 +1,145 @@
+"""Tiles on matrix units: run on the executor against the definition, compiled for two architectures."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from tile_examples import (
+    BF16,
+    F16,
+    Array,
+    Function,
+    assert_within_half,
+    capped_window,
+    causal,
+    decode,
+    dense,
+    grouped_bias,
+    inputs,
+)
+
+import redfuser as rf
+from redfuser.runtime.cuda.kernel import scheduled
+from redfuser.runtime.cuda.nvrtc import Resources, compile_cuda
+from redfuser.runtime.cuda.sass import instruction_mix
+
+Dtype = np.dtype[Any]
+
+
+def fused(fn: Function) -> Any:
+    return rf.fuse(fn, target="cuda-host")
+
+
+def source(f: Any, *arrays: Any, arch: str = "sm_80") -> str:
+    return str(f.lower(*arrays).source("cuda", arch=arch))
+
+
+def check(fn: Function, arrays: list[Array], seeds: tuple[int, ...] = (0,), f: Any = None) -> Any:
+    """Run under schedules of threads; the kernel must be one of matrix units."""
+    f = f or fused(fn)
+    for seed in seeds:
+        with scheduled(seed):
+            assert_within_half(fn, f(*arrays), *arrays)
+    assert "multiply<" in source(f, *arrays)
+    return f
+
+
+def test_attention_of_ragged_lengths() -> None:
+    f = None
+    for m, n, seeds in ((33, 97, (0, 1, 2)), (70, 200, (0,)), (64, 64, (3,)), (1, 1, (0,)), (3, 130, (0,))):
+        f = check(dense, inputs((2, m, 64), (2, n, 64), (2, n, 64), seed=m), seeds, f)
+
+
+@pytest.mark.parametrize(("fn", "d", "dtype", "m", "n"), [
+    (causal, 96, BF16, 97, 97), (causal, 128, F16, 70, 133), (capped_window, 64, F16, 150, 150),
+    (dense, 40, BF16, 50, 90),
+])  # fmt: skip
+def test_attention_in_variants(fn: Function, d: int, dtype: Dtype, m: int, n: int) -> None:
+    check(fn, inputs((2, m, d), (2, n, d), (2, n, d), dtype=dtype), (0, 5))
+
+
+def test_attention_of_groups_with_a_bias() -> None:
+    q, k, v = inputs((2, 3, 40, 128), (2, 90, 128), (2, 90, 128), dtype=BF16)
+    (b,) = inputs((40, 90), dtype=np.dtype(np.float32))
+    check(grouped_bias, [q, k, v, b])
+
+
+def test_decoding_of_few_rows_splits_the_stream() -> None:
+    arrays = inputs((2, 4, 64), (2, 1200, 64), (2, 1200, 64))
+    f = check(decode, arrays, (0, 1))
+    kernel = f.lower(*arrays).gpu_tiles("sm_80")[0]
+    assert len(kernel.phases) == 2
+    assert any("partial states are merged" in note for note in kernel.notes)
+    check(decode, inputs((2, 4, 64), (2, 700, 64), (2, 700, 64)), f=f)
+
+
+def test_arrays_that_no_wide_copy_reads() -> None:
+    """Rows that begin anywhere, rows in reverse order, features that are strided."""
+    q, k, v = inputs((2, 20, 41), (2, 90, 40), (2, 90, 81))
+    check(dense, [q[:, :, 1:], k[:, ::-1], v[:, :, 1::2]])
+
+
+def test_what_a_mask_removes_contributes_nothing() -> None:
+    q, k, v = inputs((1, 40, 32), (1, 40, 32), (1, 40, 32))
+    k[0, 30, 3], v[0, 20, 5], v[0, 35, 7] = np.nan, np.inf, np.nan
+    with np.errstate(all="ignore"):
+        result = fused(causal)(q, k, v)
+        good = causal(*(a[:, :20].astype(np.float64) for a in (q, k, v)))
+    assert np.abs(result[:, :20] - good).max() < 2e-3
+    assert np.isposinf(result[0, 20:30, 5]).all()
+    assert np.isfinite(np.delete(result[0, 20:30], 5, axis=1)).all()
+    assert np.isnan(result[0, 30:]).all()
+
+
+def test_weights_without_a_bound_stay_out_of_float16() -> None:
+    def linear(q: Any, k: Any, v: Any) -> Any:
+        s = np.einsum("hmd,hnd->hmn", q, k)
+        return (s / s.sum(axis=-1, keepdims=True)) @ v
+
+    for dtype, units in (("float16", False), ("bfloat16", True)):
+        specs = [rf.spec((2, 100, 32), dtype)] * 3
+        kernel = rf.fuse(linear).lower(*specs).gpu_tiles("sm_80")[0]
+        assert (kernel.notes[0] == "schedule: tiles") == units
+        assert units or any("may exceed the range of float16" in n for n in kernel.notes)
+
+
+# -------------------------------- what compilers make of it
+
+
+@cache
+def compiled(fn: Function, d: int, arch: str) -> tuple[Resources, Any]:
+    specs = [rf.spec((8, 1024, d), "float16")] * 3
+    cubin = compile_cuda(source(rf.fuse(fn), *specs, arch=arch), arch, kind="cubin")
+    (name,) = cubin.resources
+    return cubin.resources[name], instruction_mix(cubin.data)[name]
+
+
+@pytest.mark.parametrize(("fn", "d", "arch"), [
+    (dense, 64, "sm_80"), (dense, 96, "sm_90a"), (dense, 128, "sm_80"), (causal, 64, "sm_90a"), (causal, 128, "sm_80"),
+    (capped_window, 64, "sm_80"),
+])  # fmt: skip
+def test_no_register_is_spilled(fn: Function, d: int, arch: str) -> None:
+    resources, mix = compiled(fn, d, arch)
+    assert resources.spill_stores == resources.spill_loads == 0
+    assert not mix["LDL"]
+    assert not mix["STL"]
+    assert resources.registers <= (168 if d == 64 and fn is dense else 255)
+    # 4 warps of 16 rows, blocks of 64: (64 x d + d x 64) / (8 x 16) products a block, once in the text
+    assert mix["HMMA"] == 64 // 8 * (d // 16) + d // 8 * (64 // 16)
+    assert mix["LDGSTS.128"] >= 3  # queries, keys and values
+    assert mix["LDSM"] == mix["HMMA"] // 2 + d // 16
+
+
+
+
+def test_banks_do_not_conflict() -> None:
+    """Eight rows of one column of a panel lie in different banks, whatever its width."""
+    for chunks in range(2, 80, 2):
+        power = min(chunks & -chunks, 8)
+        for chunk in range(chunks):
+            places = [(row * chunks + (chunk ^ (row // (8 // power) % power))) % 8 for row in range(8)]
+            assert sorted(places) == list(range(8))
+            assert all(0 <= (chunk ^ (row // (8 // power) % power)) < chunks for row in range(8))
