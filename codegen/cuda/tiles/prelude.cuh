@@ -14,11 +14,11 @@ INLINE float exp_at_most_one(float x) {
 
 /* ---- rows of fragments ---- */
 /*section quad_all */
-/* Over the four lanes that hold a row; `lanes`: those that are here. */
+/* Over the four lanes that hold a row; all lanes of the warp are here. */
 template <class F, class T>
-INLINE T quad_all(T x, uint32_t lanes) {
-  x = F()(x, __shfl_xor_sync(lanes, x, 1));
-  return F()(x, __shfl_xor_sync(lanes, x, 2));
+INLINE T quad_all(T x) {
+  x = F()(x, __shfl_xor_sync(ALL_LANES, x, 1));
+  return F()(x, __shfl_xor_sync(ALL_LANES, x, 2));
 }
 
 /* ---- panels of shared memory ---- */

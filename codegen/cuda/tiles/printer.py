@@ -63,7 +63,6 @@ class TilePrinter:
         w = Writer()
         w.line("const int lane = threadIdx.x % 32;")
         w.line(f"const int warp_row = threadIdx.x / 32 * {self.phase.pieces * PIECE_ROWS};")
-        w.line("const uint32_t quad = 0xfu << (lane & 28);")
         w.line("extern __shared__ __align__(128) uint8_t shared_bytes[];")
         offset = 0
         for p in self.phase.panels:

@@ -198,9 +198,10 @@ class RowPrinter:
                 self._range(s)
         else:
             self._range(s)
-        lanes = "quad" if self.apart else "ALL_LANES"
+        if self.apart:  # lanes that are not here could not take part: each has computed all of it
+            return
         for r in s.reds:
-            out.line(f"{self._name(r.name)} = quad_all<{functor(r)}>({self._name(r.name)}, {lanes});")
+            out.line(f"{self._name(r.name)} = quad_all<{functor(r)}>({self._name(r.name)});")
 
     def _name(self, name: str) -> str:
         return self.ctx.names.get("variable", name)
@@ -211,6 +212,12 @@ class RowPrinter:
         columns = columns_of(s, self.held)
         lo, hi = (bare(ctx.scalars.integer(self.resolved(e))) for e in (s.lo, s.hi))
         exprs = list(lane_expressions(s))
+        if self.apart and s.reds:
+            if columns is not None:
+                raise CheckError(f"{s} reduces fragments where the rows of a warp may differ")
+            with out.block(f"for (int64_t at = {lo}; at < {hi}; at += {LANES})"):
+                self._pair(s, exprs, f"{hi} - at", "")
+            return
         if columns is None:
             with out.block(f"for (int64_t at = {lo} + lane % 4 * 2; at < {hi}; at += {COLUMNS})"):
                 self._pair(s, exprs, f"{hi} - at", "")
