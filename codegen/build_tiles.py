@@ -276,9 +276,9 @@ class _TilePhase:
         cell, _ = self._cell_of(v.name)
         width = self.state.static(v.axis)
         padded = d.operand(v.name).home == PANELS and v.name not in self.state.homes
-        columns = Const(round_up(width, d.panel) if padded else width)
+        columns = Const(round_up(width, d.panel)) if padded else self.place.width(v.axis)
         dst, a = self.state.vector_cell(v, ROW, COLUMN), At(self.state.weights[v.weight], (ROW, DEPTH))
-        b, size = cell(COLUMN, op("add", self.b0, DEPTH)), op("sub", self.b1, self.b0)
+        b, size = cell(self.place.along(v.axis, COLUMN), op("add", self.b0, DEPTH)), op("sub", self.b1, self.b0)
         bound, ahead = self._bound("k"), self._next_block_ahead()
         shape = (self.place.count, columns, size, d.mr, d.panel, "panel")
         return MatMul(dst, a, b, *shape, True, *bound, ahead, d.units)
@@ -339,6 +339,6 @@ class _TilePhase:
             v.name: self.state.vector_cell(v, self.place.row_var, self.state.lanes[v.axis]) for v in self.roles.vectors
         }
         if self.stream not in o.axes:
-            return store_output(self.row, o, self.state.lanes, vectors)
+            return store_output(self.row, o, self.state.lanes, vectors, self.place)
         cell, value = output_value(self.row, o, self.state.lanes, vectors)
         return self.row.sweep(self.b0, self.b1, (), (Put(cell, value),))

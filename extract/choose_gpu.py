@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redfuser.extract.choose import round_up
 
@@ -177,6 +177,16 @@ def fragment_tile(shape: Fragments) -> tuple[int, int]:
     rows = tile_warps(shape.rows) * FRAGMENT_ROWS
     block = next((b for b in STREAM_BLOCKS if fragments_fit(shape, rows, b)), STREAM_BLOCKS[-1])
     return rows, block
+
+
+def vector_span(shape: Fragments, rows: int, block: int) -> int:
+    """The longest power of two, from 16 on, of a vector axis whose sums fit beside the rest; 0 where none does."""
+    span = octave(max(shape.widths)) // 2
+    while span >= 16:
+        if fragments_fit(replace(shape, widths=tuple(span for _ in shape.widths)), rows, block):
+            return span
+        span //= 2
+    return 0
 
 
 def tile_blocks(words: int, threads: int) -> int:

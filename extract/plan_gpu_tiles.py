@@ -47,14 +47,20 @@ def matrix_tiles(p: Plan, sizes: Mapping[str, int], gpu: Gpu, asked: Options) ->
     )
     rows, block = choose_gpu.fragment_tile(shape)
     rows, block = round_up(asked.tile or rows, choose_gpu.FRAGMENT_ROWS), round_up(asked.block or block, 16)
+    span = 0
     if not choose_gpu.fragments_fit(shape, rows, block):
-        raise NoTiles("the accumulators do not fit into registers")
+        if len({v.axis for v in roles.vectors}) != 1:
+            raise NoTiles("the accumulators do not fit into registers")
+        span = choose_gpu.vector_span(shape, rows, block)
+        if not span:
+            raise NoTiles("the operands of the contraction do not fit into registers")
     operands = [*(c.use for c in roles.contractions), *(v.name for v in roles.vectors)]
     tasks = math.prod(hints[a] for a in roles.batch) * -(-shape.rows // rows)
+    tasks *= -(-max(shape.widths, default=1) // span) if span else 1
     chunk = _chunk(p, roles, gpu, asked, tasks, block, shape.stream)
     decisions = TileDecisions(
         roles, rows, block, REGISTER_ROWS, 8, max(shape.depths, default=0), p.tiles.static,
-        tuple((use, OperandDecision(PLACE, "panel")) for use in operands), (), chunk, (), dtype,
+        tuple((use, OperandDecision(PLACE, "panel")) for use in operands), (), chunk, (), dtype, span,
     )
     return decisions, _notes(decisions)
 
@@ -143,6 +149,8 @@ def _notes(d: TileDecisions) -> tuple[str, ...]:
     if roles.repairs:
         notes.append("masked: a row that ends with NaN or an infinity is summed again over its live elements")
     notes.append(f"tiles of {d.rows} rows x {d.block} elements of {stream}")
+    if d.span:
+        notes.append(f"each task computes {d.span} elements of {roles.vectors[0].axis}: more do not fit into registers")
     if d.chunk:
         notes.append(f"few tiles: the stream is split into chunks of {d.chunk} elements, partial states are merged")
     return (*notes, *(f"specialised for {a} = {n}" for a, n in d.static))
