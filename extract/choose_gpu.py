@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from redfuser.extract.choose import round_up
 
 WARP = 32
@@ -123,86 +121,3 @@ def columns_per_tile(units: int, outer: int, extent: int) -> int:
 def column_block() -> int:
     """Stream elements between two corrections of a column."""
     return 64
-
-
-FRAGMENT_ROWS = 16
-"""Rows of a fragment of matrix units."""
-TILE_WARPS = 4
-"""Most warps of a block that owns a tile."""
-THREAD_REGISTERS = 255
-"""Registers that a thread can have."""
-TILE_OWN_WORDS = 64
-"""Registers that a thread of a tile needs beside fragments: addresses, state of its rows, operands in flight."""
-TILE_SPARE_WORDS = 100
-"""The same where nothing is to be spilled: with 88 attention of depth 64 under a window spills."""
-STREAM_BLOCKS = (64, 32)
-"""Stream elements of a step, the longest first: each has its scores in registers."""
-
-
-@dataclass(frozen=True)
-class Fragments:
-    """Lengths that fragments of one tile depend on: depths of contractions, widths of vector sums, rows, stream."""
-
-    depths: tuple[int, ...]
-    widths: tuple[int, ...]
-    rows: int
-    stream: int
-
-
-def fragment_words(shape: Fragments, warp_rows: int, block: int) -> int:
-    """32-bit registers of a thread for the fragments of `warp_rows` rows: row operands (two halves a word), scores of a
-    block (at least one tile of weights), vector sums; a warp has 32 threads."""
-    operands = sum(round_up(d, 16) for d in shape.depths) // 2
-    tiles = max(1, len(shape.depths)) * block
-    sums = sum(round_up(w, 8) for w in shape.widths)
-    return warp_rows * (operands + tiles + sums) // 32
-
-
-def fragments_fit(shape: Fragments, rows: int, block: int) -> bool:
-    """Whether a tile leaves every thread enough other registers."""
-    return fragment_words(shape, rows // tile_warps(rows), block) <= THREAD_REGISTERS - TILE_OWN_WORDS
-
-
-def tile_warps(rows: int) -> int:
-    """Warps of a block for a tile: one for 16 rows each, up to four."""
-    return min(TILE_WARPS, octave(-(-rows // FRAGMENT_ROWS)))
-
-
-def fragment_tile(shape: Fragments) -> tuple[int, int]:
-    """(rows, stream elements) of a tile: 16 rows per warp, no more warps than there are rows for, and the longest block
-    whose fragments fit.
-
-    More rows per warp would read shared memory less often, more registers would hide less latency. (Not measured.)
-    """
-    rows = tile_warps(shape.rows) * FRAGMENT_ROWS
-    block = next((b for b in STREAM_BLOCKS if fragments_fit(shape, rows, b)), STREAM_BLOCKS[-1])
-    return rows, block
-
-
-def vector_span(shape: Fragments, rows: int, block: int) -> int:
-    """The longest power of two, from 16 on, of a vector axis whose sums fit beside the rest; 0 where none does."""
-    span = octave(max(shape.widths)) // 2
-    while span >= 16:
-        if fragments_fit(replace(shape, widths=tuple(span for _ in shape.widths)), rows, block):
-            return span
-        span //= 2
-    return 0
-
-
-def tile_blocks(words: int, threads: int) -> int:
-    """Blocks of a multiprocessor that registers leave room for, 3 at most; `words`: fragments of a thread. The compiler
-    is told, else it spills for a fourth."""
-    return max(1, min(3, REGISTERS // (threads * (words + TILE_SPARE_WORDS))))
-
-
-def tile_chunk(units: int, tasks: int, length: int, block: int) -> int:
-    """Stream elements per task where tiles are fewer than multiprocessors: parts for all of them, of four blocks at
-    least; 0 where there are enough. (Not measured.)"""
-    if tasks >= units or length < 8 * block:
-        return 0
-    parts = -(-FILL * units // max(1, tasks))
-    return max(4 * block, round_up(-(-length // parts), block))
-
-
-STAGES = 2
-"""Matrices in shared memory per operand of a tile: one in use, the others under way."""

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from redfuser.extract import choose_gpu
+from redfuser.extract import choose_fragments
 from redfuser.extract.algebra import reduces_in, split_factor
 from redfuser.extract.choose import round_up
-from redfuser.extract.choose_gpu import Fragments
+from redfuser.extract.choose_fragments import Fragments
 from redfuser.extract.decisions import OperandDecision, Options, TileDecisions
 from redfuser.extract.gpu import Gpu
 from redfuser.extract.plan import Plan
@@ -45,15 +45,10 @@ def matrix_tiles(p: Plan, sizes: Mapping[str, int], gpu: Gpu, asked: Options) ->
         tuple(hints[c.axis] for c in roles.contractions), tuple(hints[v.axis] for v in roles.vectors),
         hints[roles.row] if roles.row else 1, hints[roles.flat.stream or ""],
     )
-    rows, block = choose_gpu.fragment_tile(shape)
-    rows, block = round_up(asked.tile or rows, choose_gpu.FRAGMENT_ROWS), round_up(asked.block or block, 16)
-    span = 0
-    if not choose_gpu.fragments_fit(shape, rows, block):
-        if len({v.axis for v in roles.vectors}) != 1:
-            raise NoTiles("the accumulators do not fit into registers")
-        span = choose_gpu.vector_span(shape, rows, block)
-        if not span:
-            raise NoTiles("the operands of the contraction do not fit into registers")
+    found = choose_fragments.tile_shape(shape, gpu.shared)
+    if found is None or (found.span and len({v.axis for v in roles.vectors}) != 1):
+        raise NoTiles("fragments do not fit into registers and shared memory")
+    rows, block, span = _asked_rows(asked, found.rows), round_up(asked.block or found.block, 16), found.span
     operands = [*(c.use for c in roles.contractions), *(v.name for v in roles.vectors)]
     tasks = math.prod(hints[a] for a in roles.batch) * -(-shape.rows // rows)
     tasks *= -(-max(shape.widths, default=1) // span) if span else 1
@@ -63,6 +58,13 @@ def matrix_tiles(p: Plan, sizes: Mapping[str, int], gpu: Gpu, asked: Options) ->
         tuple((use, OperandDecision(PLACE, "panel")) for use in operands), (), chunk, (), dtype, span,
     )
     return decisions, _notes(decisions)
+
+
+def _asked_rows(asked: Options, rows: int) -> int:
+    """A number of rows that a block of warps can share."""
+    if asked.tile is None:
+        return rows
+    return round_up(asked.tile, choose_fragments.tile_warps(asked.tile) * choose_fragments.FRAGMENT_ROWS)
 
 
 def _unscaled(roles: TileRoles) -> TileRoles:
@@ -134,7 +136,7 @@ def _chunk(p: Plan, roles: TileRoles, gpu: Gpu, asked: Options, tasks: int, bloc
         return 0
     if asked.chunk is not None:
         return round_up(asked.chunk, block) if asked.chunk else 0
-    return choose_gpu.tile_chunk(gpu.units, tasks, length, block)
+    return choose_fragments.tile_chunk(gpu.units, tasks, length, block)
 
 
 def _notes(d: TileDecisions) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from redfuser.codegen.cuda.tiles.schedule import fragment_phase
 from redfuser.codegen.nodes import Buf, For, If, Kernel, LetInt, LetScalar, MatMul, Phase, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import nested
 from redfuser.errors import CheckError
-from redfuser.extract import choose_gpu
+from redfuser.extract import choose_fragments
 from redfuser.ir import Const, Expr, op
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -157,7 +157,7 @@ class _Printer:
         var = self.ctx.names.get("variable", loop.var)
         w = Writer()
         w.line(f"/* {_comment_text(tiles.title())} */")
-        bounds = f"{block}, {choose_gpu.tile_blocks(phase.words, block)}"
+        bounds = f"{block}, {choose_fragments.tile_blocks(phase.words, block)}"
         with w.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(\n    {arguments})'):
             for line in tiles.head().splitlines():
                 w.line(line)

@@ -75,7 +75,7 @@ class _Shapes:
         rows, columns = (s.depth, s.columns) if s.transposed else (s.columns, s.depth)
         if s.depth % DEPTH or depth < s.depth or s.panel.rows < rows or s.panel.columns < columns:
             raise CheckError(f"{s}: the operands do not have this shape")
-        if operand is not None and s.a not in self.taken:
+        if operand is not None and operand.kept and s.a not in self.taken:
             raise CheckError(f"{s}: {s.a.name} was not taken")
         if held is not None and s.a not in self.cleared:
             raise CheckError(f"{s}: columns of {s.a.name} that no row sees are not cleared")
@@ -152,6 +152,9 @@ class _Run:
             self._see(s, (s.operand.panel.name, 0), 1)
         elif isinstance(s, Multiply):
             self._see(s, (s.panel.name, self.value(s.stage)), self.counts[_BLOCK])
+            for o in self.phase.operands:
+                if o.buf == s.a and not o.kept:
+                    self._see(s, (o.panel.name, 0), 1)
         elif isinstance(s, Set) and s.cell.buf in self.phase.scalars and s.cell.buf.dtype == "int64":
             self.known[s.cell] = self.value(s.expr)
         elif isinstance(s, If) and any(isinstance(x, (Copy, Multiply)) for x in s.body):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from redfuser.codegen.c.address import coefficient
 from redfuser.codegen.cuda.ranges import Ranges
@@ -197,12 +197,7 @@ def origin(cell: At, s: Sweep) -> Expr:
     return tidy(op("sub", Var(s.var), cell.idx[-1]))
 
 
-def operand_of(homes: Homes, buf: Buf, rows: int) -> Operand:
-    """A row operand and the panel that it passes through."""
+def operand_of(homes: Homes, buf: Buf, rows: int, kept: bool) -> Operand:
+    """A row operand and its panel."""
     depth = homes.depths[buf]
-    return Operand(buf, Panel(f"panel_{buf.name}", buf.dtype, rows, depth, 1), depth)
-
-
-def widened(p: Panel, rows: int, columns: int) -> Panel:
-    """A panel with room for more."""
-    return replace(p, rows=max(p.rows, rows), columns=max(p.columns, columns))
+    return Operand(buf, Panel(f"panel_{buf.name}", buf.dtype, rows, depth, 1), depth, kept)

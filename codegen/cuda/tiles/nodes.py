@@ -56,11 +56,12 @@ class Panel(Node):
 
 @node
 class Operand(Node):
-    """The row operand of a product in registers, for all depths; `panel` is where it passes through."""
+    """The row operand of a product, for all depths: in a panel, and from there in registers where it is `kept`."""
 
     buf: Buf
     panel: Panel
     depth: int
+    kept: bool = True
 
 
 class FragmentStmt(Stmt):
@@ -209,7 +210,7 @@ class FragmentPhase(Node):
     def words(self) -> int:
         """32-bit registers of a thread for fragments and row operands."""
         fragments = sum(h.columns for h in self.held if h.kind == FRAGMENT) * self.parts // 4
-        return fragments + sum(o.depth for o in self.operands) * self.pieces // 4
+        return fragments + sum(o.depth for o in self.operands if o.kept) * self.pieces // 4
 
     @property
     def parts(self) -> int:
@@ -228,6 +229,7 @@ class FragmentPhase(Node):
     def __str__(self) -> str:
         lines = [f"tiles of {self.rows} rows, {self.warps} warps of {self.pieces} x {PIECE_ROWS} rows:"]
         lines += [f"  {h.kind} {h.buf.name}" + (f" of {h.columns} columns" if h.columns else "") for h in self.held]
-        lines += [f"  operand {o.buf.name} of depth {o.depth}" for o in self.operands]
+        for o in self.operands:
+            lines.append(f"  operand {o.buf.name} of depth {o.depth}" + ("" if o.kept else " in its panel"))
         lines += [f"  panel {p}" for p in self.panels]
         return "\n".join([*lines, *show_stmt(self.loop, 2)])

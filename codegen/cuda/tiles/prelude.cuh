@@ -169,27 +169,54 @@ INLINE void rounded_operand(uint32_t (&to)[PIECES][DEPTHS][4], const float (&fro
         to[piece][depth][i] = UNITS::pair(c[i % 2 * 2], c[i % 2 * 2 + 1]);
       }
 }
-/*section multiply */
-/* d += a . b, the matrix b in a panel: a row per column of d, or (TURNED) a row per step of the depth. */
-template <class UNITS, bool TURNED, int CHUNKS, int PIECES, int COLUMNS, int DEPTHS>
-INLINE void multiply(float (&d)[PIECES][COLUMNS][4], const uint32_t (&a)[PIECES][DEPTHS][4], const uint16_t *panel) {
+/*section multiply_depth */
+/* One step of the depth of d += a . b: the matrix b in a panel, a row per column of d, or (TURNED) a row per step. */
+template <class UNITS, bool TURNED, int CHUNKS, int PIECES, int COLUMNS>
+INLINE void multiply_depth(float (&d)[PIECES][COLUMNS][4], const uint32_t (&a)[PIECES][4], const uint16_t *panel,
+                           int depth) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int depth = 0; depth < DEPTHS; depth++)
+  for (int column = 0; column < COLUMNS; column += 2) {
+    uint32_t b[4];
+    if (TURNED)
+      load_matrices<true>(b, panel + panel_place<CHUNKS>(depth * 16 + lane % 16, column + lane / 16));
+    else
+      load_matrices<false>(b, panel + panel_place<CHUNKS>(column * 8 + lane % 8 + lane / 16 * 8,
+                                                          depth * 2 + lane / 8 % 2));
 #pragma unroll
-    for (int column = 0; column < COLUMNS; column += 2) {
-      uint32_t b[4];
-      if (TURNED)
-        load_matrices<true>(b, panel + panel_place<CHUNKS>(depth * 16 + lane % 16, column + lane / 16));
-      else
-        load_matrices<false>(b, panel + panel_place<CHUNKS>(column * 8 + lane % 8 + lane / 16 * 8,
-                                                            depth * 2 + lane / 8 % 2));
-#pragma unroll
-      for (int piece = 0; piece < PIECES; piece++) {
-        UNITS::add(d[piece][column], a[piece][depth], b[0], b[1]);
-        if (column + 1 < COLUMNS) UNITS::add(d[piece][column + 1], a[piece][depth], b[2], b[3]);
-      }
+    for (int piece = 0; piece < PIECES; piece++) {
+      UNITS::add(d[piece][column], a[piece], b[0], b[1]);
+      if (column + 1 < COLUMNS) UNITS::add(d[piece][column + 1], a[piece], b[2], b[3]);
     }
+  }
+}
+/*section multiply */
+/* d += a . b, a in registers. */
+template <class UNITS, bool TURNED, int CHUNKS, int PIECES, int COLUMNS, int DEPTHS>
+INLINE void multiply(float (&d)[PIECES][COLUMNS][4], const uint32_t (&a)[PIECES][DEPTHS][4], const uint16_t *panel) {
+#pragma unroll
+  for (int depth = 0; depth < DEPTHS; depth++) {
+    uint32_t step[PIECES][4];
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) step[piece][i] = a[piece][depth][i];
+    multiply_depth<UNITS, TURNED, CHUNKS>(d, step, panel, depth);
+  }
+}
+/*section multiply_panels */
+/* d += a . b, a in a panel, from its row `first` on. */
+template <class UNITS, bool TURNED, int OWN, int CHUNKS, int DEPTHS, int PIECES, int COLUMNS>
+INLINE void multiply_panels(float (&d)[PIECES][COLUMNS][4], const uint16_t *own, int first, const uint16_t *panel) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int depth = 0; depth < DEPTHS; depth++) {
+    uint32_t step[PIECES][4];
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++)
+      load_matrices<false>(step[piece], own + panel_place<OWN>(first + piece * 16 + lane % 16, depth * 2 + lane / 16));
+    multiply_depth<UNITS, TURNED, CHUNKS>(d, step, panel, depth);
+  }
 }
 /*section clear_fragments */
 template <int PIECES, int COLUMNS>

@@ -52,7 +52,7 @@ class TilePrinter:
             size = {STATE: f"[{p.parts}]", FRAGMENT: f"[{p.pieces}][{h.columns // COLUMNS}][4]"}.get(
                 h.kind, f"[{h.columns // COLUMNS}][2]")
             ctx.out.line(f"{storage(h.buf.dtype)} {ctx.addresses.base(h.buf)}{size};")
-        for o in p.operands:
+        for o in (o for o in p.operands if o.kept):
             ctx.out.line(f"uint32_t {ctx.addresses.base(o.buf)}[{p.pieces}][{o.depth // DEPTH}][4];")
         self._statements(p.loop.body)
         ctx.scalars = usual
@@ -144,6 +144,12 @@ class TilePrinter:
         call = f"multiply<{units}, {'true' if s.transposed else 'false'}, {_chunks(s.panel)}>"
         if not s.accumulate:
             out.line(f"clear_fragments({base(s.dst)});")
+        if s.a in self.operands and not self.operands[s.a].kept:
+            own = self.operands[s.a].panel
+            shape = f"{_chunks(own)}, {_chunks(s.panel)}, {s.depth // DEPTH}"
+            call = f"multiply_panels<{units}, {'true' if s.transposed else 'false'}, {shape}>"
+            out.line(f"{call}({base(s.dst)}, {self._panel(own)}, warp_row, {self._stage(s.panel, s.stage)});")
+            return
         if s.a in self.operands:
             out.line(f"{call}({base(s.dst)}, {base(s.a)}, {self._stage(s.panel, s.stage)});")
             return

@@ -30,7 +30,7 @@ from redfuser.codegen.cuda.tiles.whole import aligned, columns_of, split_whole
 from redfuser.codegen.names import Names
 from redfuser.codegen.nodes import At, Buf, For, If, Kernel, LetInt, LetScalar, MatMul, Pack, Phase, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, lane_expressions, map_bodies, map_lanes, nested
-from redfuser.extract import choose_gpu
+from redfuser.extract import choose_fragments
 from redfuser.extract.choose import round_up
 from redfuser.ir import Const, Expr, Var, op, rewrite, select, walk
 
@@ -56,13 +56,21 @@ class _Schedule:
         names = {*variable_types(kernel.compute, phase.loop), *arrays}
         self.names = Names(names)
         self.rows = self._rows()
-        self.warps = choose_gpu.tile_warps(self.rows)
+        self.warps = choose_fragments.tile_warps(self.rows)
         if self.rows % (self.warps * PIECE_ROWS):
             raise NoFragments(f"{self.rows} rows are no whole number of fragments for {self.warps} warps")
-        self.operands = {b: operand_of(self.homes, b, self.rows) for b in self.homes.sources}
+        kept = self._keeps_operands()
+        self.operands = {b: operand_of(self.homes, b, self.rows, kept) for b in self.homes.sources}
         self.waiting: list[Operand] = []
         self.panels: list[Panel] = [o.panel for o in self.operands.values()]
         self.slots: list[Buf] = []
+
+    def _keeps_operands(self) -> bool:
+        """Whether row operands stay in registers."""
+        rows = self.rows // self.warps
+        columns = sum(h.columns for h in self.homes.held.values() if h.kind == FRAGMENT)
+        operands = (choose_fragments.operand_words(d, rows) for d in self.homes.depths.values())
+        return choose_fragments.keeps_operands(rows * columns // 32, sum(operands))
 
     def _rows(self) -> int:
         fragments = [h.buf for h in self.homes.held.values() if h.kind == FRAGMENT]
@@ -153,7 +161,7 @@ class _Schedule:
         if len(products) != sum(isinstance(s, MatMul) for s in nested(loop.body)) or not isinstance(loop.step, Const):
             raise NoFragments("a product in a loop of its own")
         lets = {s.name: s.expr for s in loop.body if isinstance(s, LetInt)}
-        stages = choose_gpu.STAGES
+        stages = choose_fragments.STAGES
         sources = [source_of(s) for s in products]
         panels = self._panels(products, sources, stages)
         copies = self._copies(products, sources, panels)
@@ -175,7 +183,7 @@ class _Schedule:
         out: list[Stmt] = [Set(slot, Const(0))]
         for i in range(stages - 1):
             out += ahead(op("add", loop.lo, int(loop.step.value) * i) if i else loop.lo, Const(i))
-        out += [Wait(stages - 1), Barrier(), *(Take(o) for o in self.waiting)] if self.waiting else []
+        out += [Wait(stages - 1), Barrier(), *(Take(o) for o in self.waiting if o.kept)] if self.waiting else []
         self.waiting = []
         later = op("add", Var(loop.var), int(loop.step.value) * (stages - 1))
         body: list[Stmt] = [Wait(stages - 2), Barrier()]
