@@ -53,6 +53,18 @@ def decode(q: Any, k: Any, v: Any) -> Any:
     return weighted(np.einsum("hgd,hnd->hgn", q, k) * 0.125, v)
 
 
+def normalised_product(x: Any, g: Any, w: Any) -> Any:
+    """RMS norm and the product after it."""
+    return (x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + 1e-5) * g) @ w
+
+
+def latent(q: Any, c: Any) -> Any:
+    """The values are the first features of the keys."""
+    s = np.einsum("hc,nc->hn", q, c) * 0.1
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return np.einsum("hn,nd->hd", e / e.sum(axis=-1, keepdims=True), c[:, : c.shape[1] - 16])
+
+
 def inputs(*shapes: tuple[int, ...], dtype: np.dtype[Any] = F16, seed: int = 0) -> list[Array]:
     rng = np.random.default_rng(seed)
     return [rng.standard_normal(s).astype(dtype) for s in shapes]
