@@ -19,6 +19,8 @@ OWN_WORDS = 100
 attention of depth 64 under a window spills, with 95 attention of depth 256."""
 STREAM_BLOCKS = (64, 32, 16)
 """Stream elements of a step, the longest first: each has its scores in registers."""
+LONGEST_LIST = 16
+"""Places of a sorted list that the four lanes of a row keep in registers, each all of it."""
 STAGES = 2
 """Matrices in shared memory per operand of a tile: one in use, the others under way."""
 
@@ -77,17 +79,20 @@ def shared_bytes(shape: Fragments, rows: int, block: int) -> int:
 
 def tile_shape(shape: Fragments, shared: int) -> TileShape | None:
     """The first tile that fits into registers and `shared` bytes: all of the vector axis rather than a part of it, then
-    the longest block; 16 rows per warp, no more warps than there are rows for. None where none fits.
+    the most warps, then the longest block; 16 rows per warp, no more warps than there are rows for. None where none
+    fits.
 
     More rows per warp would read shared memory less often, more registers would hide less latency.
     """
-    rows = tile_warps(shape.rows) * FRAGMENT_ROWS
     for span in _spans(shape):
         part = replace(shape, widths=tuple(span or w for w in shape.widths))
-        for block in STREAM_BLOCKS:
-            words = fragment_words(part, rows // tile_warps(rows), block)
-            if fits(words) and shared_bytes(part, rows, block) <= shared:
-                return TileShape(rows, block, span)
+        warps = tile_warps(shape.rows)
+        while warps:
+            rows = warps * FRAGMENT_ROWS
+            for block in STREAM_BLOCKS:
+                if fits(fragment_words(part, FRAGMENT_ROWS, block)) and shared_bytes(part, rows, block) <= shared:
+                    return TileShape(rows, block, span)
+            warps //= 2
     return None
 
 

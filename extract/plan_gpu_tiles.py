@@ -19,7 +19,7 @@ from redfuser.extract.gpu import Gpu
 from redfuser.extract.plan import Plan
 from redfuser.extract.plan_tiles import PLACE
 from redfuser.extract.roles import Contraction, NoTiles, TileRoles
-from redfuser.ir import Const, Expr, Load, Op, has_parts
+from redfuser.ir import Const, Expr, Load, Op, find_parts, has_parts
 from redfuser.ir.term import base_axis
 
 HALVES = ("float16", "bfloat16")
@@ -108,8 +108,9 @@ def _check(p: Plan, roles: TileRoles, dtype: str) -> None:
         raise NoTiles("a tile of one row would leave matrix units idle")
     if roles.inner:
         raise NoTiles(f"the inner reduction {roles.inner[0].tile} is no product")
-    if any(has_parts(a.monoid) for a in roles.flat.accumulators):
-        raise NoTiles("fragments hold no state of several parts")
+    parts = [m for a in roles.flat.accumulators if (m := find_parts(a.monoid)) is not None]
+    if any(m.largest is None or (m.rank or 1) > choose_fragments.LONGEST_LIST for m in parts):
+        raise NoTiles("fragments hold no state of several parts but short lists")
     for v in roles.vectors:
         if dtype == "float16" and not _fits_half(v.weight, p):
             raise NoTiles(f"the weights of {v.name} may exceed the range of {dtype}")
@@ -133,6 +134,8 @@ def _chunk(p: Plan, roles: TileRoles, gpu: Gpu, asked: Options, tasks: int, bloc
     """Stream elements per task where tiles are few, 0 where the stream is not split."""
     stream = roles.flat.stream
     if len(roles.flat.passes) != 1 or any(stream in o.axes for o in roles.flat.outs):
+        return 0
+    if any(has_parts(a.monoid) for a in roles.flat.accumulators):
         return 0
     if asked.chunk is not None:
         return round_up(asked.chunk, block) if asked.chunk else 0

@@ -18,6 +18,7 @@ from tile_examples import (
     causal,
     decode,
     dense,
+    gate,
     grouped_bias,
     inputs,
     latent,
@@ -114,6 +115,22 @@ def test_cascades_without_a_kernel_elsewhere(fn: Function, shapes: tuple[str, ..
         most = 2.0 * np.abs(wide(arrays[at])).max()  # weights sum to 2 at most, in absolute values
         assert np.abs(wide(got) - right).max() <= 2.1 * ROUNDOFF[F16] * most
     assert "multiply<" in source(f, *arrays)
+
+
+def test_routing_keeps_the_best_in_registers() -> None:
+    """Equal scores: the first expert wins. Scores are exact, so the order is that of the definition."""
+    rng = np.random.default_rng(0)
+    f = fused(gate)
+    for tokens, experts in ((50, 60), (20, 130), (3, 4)):
+        x = rng.integers(-3, 4, (tokens, 32)).astype(F16)
+        w = (rng.integers(-1, 2, (experts, 32)) * 0.25).astype(F16)
+        values, indices = f(x, w)
+        right, best = gate(wide(x), wide(w))
+        assert (indices == best).all()
+        assert np.abs(wide(values) - right).max() <= 1.1 * ROUNDOFF[F16]
+    kernel = f.lower(x, w).gpu_tiles("sm_80")[0]
+    assert len(kernel.phases) == 1
+    assert "insert_sorted<" in source(f, x, w)
 
 
 def test_a_wide_product_is_shared_out() -> None:

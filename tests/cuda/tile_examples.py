@@ -13,6 +13,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+import redfuser as rf
+
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Array]
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
@@ -63,6 +65,13 @@ def latent(q: Any, c: Any) -> Any:
     s = np.einsum("hc,nc->hn", q, c) * 0.1
     e = np.exp(s - s.max(axis=-1, keepdims=True))
     return np.einsum("hn,nd->hd", e / e.sum(axis=-1, keepdims=True), c[:, : c.shape[1] - 16])
+
+
+def gate(x: Any, w: Any) -> Any:
+    """Routing of tokens to experts: a product, softmax, the best four."""
+    s = x @ w.T
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return rf.topk(e / e.sum(axis=-1, keepdims=True), 4)
 
 
 def inputs(*shapes: tuple[int, ...], dtype: np.dtype[Any] = F16, seed: int = 0) -> list[Array]:

@@ -93,6 +93,7 @@ def test_tile_shapes() -> None:
     assert tile_shape(Fragments((128,), (128,), 1024, 1024), a100) == TileShape(64, 64)
     assert tile_shape(Fragments((128,), (128,), 8, 1024), a100) == TileShape(16, 64)
     assert tile_shape(Fragments((), (4096,), 1024, 4096), a100) == TileShape(64, 32, 256)
+    assert tile_shape(Fragments((2048,), (), 1024, 256), h100) == TileShape(16, 16)
     assert tile_shape(Fragments((100000,), (64,), 1024, 1024), h100) is None
     for shape in (Fragments((576,), (512,), 16, 4096), Fragments((256,), (256,), 1024, 1024)):
         found = tile_shape(shape, a100)

@@ -12,6 +12,7 @@ from redfuser.codegen.cuda.tiles.nodes import (
     COLUMNS,
     DEPTH,
     FRAGMENT,
+    LIST,
     ROW,
     STATE,
     STRIP,
@@ -167,6 +168,10 @@ class Homes:
             known = [n for n in extents if n is not None]
             if known and len(known) == len(extents):
                 return Held(buf, STRIP, round_up(max(known), COLUMNS))
+        lists = {b for s in nested(self.body) if isinstance(s, Sweep) for i in s.inserts
+                 for b in (i.keys.buf, i.indices.buf)}
+        if buf in lists and len(buf.shape) == 2 and isinstance(buf.shape[1], Const):
+            return Held(buf, LIST, int(buf.shape[1].value))
         if len(buf.shape) == 2:  # weights that no product reads, state that none adds to
             raise NoFragments(f"scratch {buf.name} is no fragment")
         raise NoFragments(f"scratch {buf.name} has no home in registers")

@@ -19,13 +19,14 @@ ROW, COLUMN = Var("y_"), Var("x_")
 CHUNK = 8
 """Elements of two bytes that one copy moves."""
 
-FRAGMENT, STATE, STRIP = "fragment", "state", "strip"
-"""Homes in registers: a matrix of the tile; one value for each row; a row of lanes that one row's statements share."""
+FRAGMENT, STATE, STRIP, LIST = "fragment", "state", "strip", "list"
+"""Homes in registers: a matrix of the tile; one value for each row; a row of lanes that one row's statements share; a
+sorted list for each row, all of it in each lane of the row."""
 
 
 @node
 class Held(Node):
-    """A scratch buffer in registers. columns: of a fragment or a strip, a multiple of 8."""
+    """A scratch buffer in registers. columns: of a fragment or a strip, a multiple of 8; places of a list."""
 
     buf: Buf
     kind: str

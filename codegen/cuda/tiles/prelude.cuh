@@ -21,6 +21,34 @@ INLINE T quad_all(T x) {
   return F()(x, __shfl_xor_sync(ALL_LANES, x, 2));
 }
 
+/*section quad_best */
+template <bool LARGEST, class T>
+INLINE candidate<T> quad_best(candidate<T> best) {
+#pragma unroll
+  for (int step = 1; step < 4; step *= 2) {
+    const candidate<T> other = {__shfl_xor_sync(ALL_LANES, best.key, step), __shfl_xor_sync(ALL_LANES, best.place, step),
+                                __shfl_xor_sync(ALL_LANES, best.index, step)};
+    if (candidate_before<LARGEST>(other, best)) best = other;
+  }
+  return best;
+}
+/*section insert_sorted */
+/* Into a list in registers, after equal keys; what falls off its end is lost. */
+template <bool LARGEST, class T, int N>
+INLINE void insert_sorted(T (&keys)[N], int64_t (&indices)[N], T key, int64_t index) {
+  bool moved = false;
+#pragma unroll
+  for (int z = 0; z < N; z++) {
+    moved = moved || indices[z] < 0 || key_before<LARGEST>(key, keys[z]);
+    const T old_key = keys[z];
+    const int64_t old_index = indices[z];
+    keys[z] = moved ? key : old_key;
+    indices[z] = moved ? index : old_index;
+    key = moved ? old_key : key;
+    index = moved ? old_index : index;
+  }
+}
+
 /* ---- panels of shared memory ---- */
 /*section panel_place */
 /* Where a chunk of a row lies: the chunks of eight rows, one of each, lie in different banks. */

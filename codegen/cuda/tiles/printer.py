@@ -14,12 +14,15 @@ from redfuser.codegen.cuda.tiles.nodes import (
     COLUMNS,
     DEPTH,
     FRAGMENT,
+    LIST,
     PIECE_ROWS,
     ROW,
     STATE,
+    STRIP,
     Commit,
     Copy,
     FragmentPhase,
+    Held,
     Multiply,
     Panel,
     Take,
@@ -49,14 +52,19 @@ class TilePrinter:
         for buf in p.scalars:
             ctx.out.line(f"{SCALAR[ctx.types.converted(buf.dtype)]} {ctx.addresses.base(buf)} = 0;")
         for h in p.held:
-            size = {STATE: f"[{p.parts}]", FRAGMENT: f"[{p.pieces}][{h.columns // COLUMNS}][4]"}.get(
-                h.kind, f"[{h.columns // COLUMNS}][2]")
+            size = self._size(h)
             ctx.out.line(f"{storage(h.buf.dtype)} {ctx.addresses.base(h.buf)}{size};")
         for o in (o for o in p.operands if o.kept):
             ctx.out.line(f"uint32_t {ctx.addresses.base(o.buf)}[{p.pieces}][{o.depth // DEPTH}][4];")
         self._statements(p.loop.body)
         ctx.scalars = usual
         return ctx.out.text()
+
+    def _size(self, h: Held) -> str:
+        """The dimensions of a scratch buffer in registers."""
+        p, columns = self.phase, h.columns // COLUMNS
+        return {STATE: f"[{p.parts}]", LIST: f"[{p.parts}][{h.columns}]", STRIP: f"[{columns}][2]",
+                FRAGMENT: f"[{p.pieces}][{columns}][4]"}[h.kind]
 
     def head(self) -> str:
         """What a thread knows before its first task."""

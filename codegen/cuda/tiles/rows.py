@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from redfuser.codegen.c.lanes import count_uses
 from redfuser.codegen.c.scalars import bare
-from redfuser.codegen.c.types import BOOL, SCALAR, Text
+from redfuser.codegen.c.types import BOOL, INT, SCALAR, Text
 from redfuser.codegen.c.variables import reduction_type, scalar_kind
 from redfuser.codegen.cuda.context import CudaContext
 from redfuser.codegen.cuda.lanes import Element
 from redfuser.codegen.cuda.scalars import CudaScalars
 from redfuser.codegen.cuda.sweep import combined, functor
-from redfuser.codegen.cuda.tiles.nodes import COLUMNS, FRAGMENT, STATE, Clear, FragmentPhase
+from redfuser.codegen.cuda.tiles.nodes import COLUMNS, FRAGMENT, LIST, STATE, Clear, FragmentPhase
 from redfuser.codegen.cuda.tiles.whole import columns_of
 from redfuser.codegen.indexing import tidy
-from redfuser.codegen.nodes import At, For, If, LetInt, LetScalar, Set, Stmt, Sweep
+from redfuser.codegen.nodes import At, For, If, Insert, LetInt, LetScalar, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, lane_expressions
 from redfuser.errors import CheckError
 from redfuser.ir import MONOIDS, Const, Expr, op, rewrite, walk
@@ -25,6 +26,8 @@ OWN_ROW = "own_row"
 """The row of a part; the variable of the row loop is the last row of the tile where there is no such row."""
 LANES = 2
 """Neighbouring columns of a thread."""
+Act = Callable[[Element], None]
+"""Prints what is done with one element."""
 
 
 class TileScalars(CudaScalars):
@@ -40,6 +43,7 @@ class _Element(Element):
     """One element of a sweep; cells of fragments and strips are those of its column."""
 
     rows: RowPrinter
+    only: str = ""
 
     def _cell(self, e: At) -> Expr:
         text = None if e in self.loaded else self.rows.held_text(e)
@@ -49,8 +53,8 @@ class _Element(Element):
         ctx = self.ctx
         name = ctx.names.fresh("val")
         ctx.out.let(ctx.element(cell.buf), name, ctx.scalars.stored(cell.buf.dtype, self._named(e)))
-        target = self.stored.get(cell) or self.rows.held_text(cell) or ctx.scalars.cell(cell)
-        ctx.out.line(f"{target} = {name};")
+        target = self.stored.get(cell) or self.rows.held_text(cell)
+        ctx.out.line(f"{target} = {name};" if target else f"{self.only}{ctx.scalars.cell(cell)} = {name};")
         self.known = {k: v for k, v in self.known.items()
                       if not any(isinstance(x, At) and x.buf == cell.buf for x in walk(k))}
         self.known[cell] = Text(ctx.scalars.loaded(name, cell), ctx.types.of(cell))
@@ -78,6 +82,8 @@ class RowPrinter:
         base = self.ctx.addresses.base(e.buf)
         if home.kind == STATE:
             return f"{base}[part]"
+        if home.kind == LIST:
+            return f"{base}[part][{bare(self.ctx.scalars.integer(e.idx[-1]))}]"
         return f"{base}[part / 2][column][part % 2 * 2 + e]" if home.kind == FRAGMENT else f"{base}[column][e]"
 
     def resolved(self, e: Expr) -> Expr:
@@ -192,26 +198,67 @@ class RowPrinter:
             kind = reduction_type(r.monoid, ctx.kernel.compute)
             nothing = ctx.scalars.constant(MONOIDS[r.monoid].identity, kind)
             out.line(f"{SCALAR[kind]} {self._name(r.name)} = {nothing};")
-        outside = self.guarded and any(self.held_text(p.cell) is None for p in s.puts)
+        if s.puts or s.reds:
+            self._elements(replace(s, inserts=()))
+        for i in s.inserts:
+            self._insert(replace(s, puts=(), reds=(), inserts=(i,)), i)
+
+    def _elements(self, s: Sweep) -> None:
+        """Stores and reductions of a sweep."""
+        out = self.ctx.out
+        outside = self.guarded and any(p.cell.buf not in self.held for p in s.puts)
         if outside:
             with out.block(f"if ({OWN_ROW} < {self.end})"):
                 self._range(s)
         else:
             self._range(s)
-        if self.apart:  # lanes that are not here could not take part: each has computed all of it
+        if self.apart or self._along_list(s):  # each lane has computed all of it; some may not be here
             return
         for r in s.reds:
             out.line(f"{self._name(r.name)} = quad_all<{functor(r)}>({self._name(r.name)});")
 
+    def _along_list(self, s: Sweep) -> bool:
+        """Whether a sweep runs over the places of a list, all of which each lane of a row has."""
+        cells = (x for e in (*lane_expressions(s), *(p.cell for p in s.puts)) for x in walk(e) if isinstance(x, At))
+        return any(c.buf in self.held and self.held[c.buf].kind == LIST for c in cells)
+
+    def _insert(self, s: Sweep, i: Insert) -> None:
+        """Rounds: the best of the row that comes after the last one, into the list of every lane."""
+        ctx, out = self.ctx, self.ctx.out
+        if self.apart:
+            raise CheckError(f"{s} fills a list where the rows of a warp may differ")
+        real, sign = SCALAR[ctx.kernel.compute], "true" if i.largest else "false"
+        keys, indices = (f"{ctx.addresses.base(c.buf)}[part]" for c in (i.keys, i.indices))
+        with out.block():
+            out.line(f"candidate<{real}> last = nothing<{real}>();")
+            out.line("#pragma unroll 1")
+            with out.block(f"for (int count = 0; count < {i.length}; count++)"):
+                out.line(f"candidate<{real}> best = nothing<{real}>();")
+                self._range(s, lambda element: self._offer(element, s, i, sign))
+                out.line(f"best = quad_best<{sign}>(best);")
+                out.line(f"const bool enters = best.index >= 0 && ({indices}[{i.length - 1}] < 0 || "
+                         f"key_before<{sign}>(best.key, {keys}[{i.length - 1}]));")
+                out.line("if (!__any_sync(ALL_LANES, enters)) break;")
+                with out.block("if (enters)"):
+                    out.line("last = best;")
+                    out.line(f"insert_sorted<{sign}>({keys}, {indices}, best.key, best.index);")
+
+    def _offer(self, element: Element, s: Sweep, i: Insert, sign: str) -> None:
+        key, index = element.name(i.key, self.ctx.kernel.compute), element.name(i.index, INT)
+        self.ctx.out.line(f"if ({index} >= 0) offer<{sign}>(best, last, {{{key}, {self._name(s.var)}, {index}}});")
+
     def _name(self, name: str) -> str:
         return self.ctx.names.get("variable", name)
 
-    def _range(self, s: Sweep) -> None:
-        """The elements of a sweep that belong to one thread."""
+    def _range(self, s: Sweep, act: Act | None = None) -> None:
+        """The elements of a sweep that belong to one thread; `act` prints another thing to do with each."""
         ctx, out = self.ctx, self.ctx.out
         columns = columns_of(s, self.held)
         lo, hi = (bare(ctx.scalars.integer(self.resolved(e))) for e in (s.lo, s.hi))
         exprs = list(lane_expressions(s))
+        if act is None and self._along_list(s):
+            self._places(s, exprs, lo, hi)
+            return
         if self.apart and s.reds:
             if columns is not None:
                 raise CheckError(f"{s} reduces fragments where the rows of a warp may differ")
@@ -220,7 +267,7 @@ class RowPrinter:
             return
         if columns is None:
             with out.block(f"for (int64_t at = {lo} + lane % 4 * 2; at < {hi}; at += {COLUMNS})"):
-                self._pair(s, exprs, f"{hi} - at", "")
+                self._pair(s, exprs, f"{hi} - at", "", act)
             return
         if columns.hold(s):
             held, tests = str(LANES), ""
@@ -233,9 +280,16 @@ class RowPrinter:
         with out.block(f"for (int column = 0; column < {columns.count // COLUMNS}; column++)"):
             start = f"column * {COLUMNS} + lane % 4 * 2"
             out.let("int64_t", "at", start if origin == "0" else f"{origin} + ({start})")
-            self._pair(s, exprs, held, tests)
+            self._pair(s, exprs, held, tests, act)
 
-    def _pair(self, s: Sweep, exprs: Sequence[Expr], held: str, tests: str) -> None:
+    def _places(self, s: Sweep, exprs: Sequence[Expr], lo: str, hi: str) -> None:
+        """All places of a list; the lanes of a row store to memory in turn."""
+        name = self._name(s.var)
+        self.ctx.out.line("#pragma unroll")
+        with self.ctx.out.block(f"for (int64_t {name} = {lo}; {name} < {hi}; {name}++)"):
+            self._element(s, exprs, {}, {}, f"if (lane % 4 == {name} % 4) ")
+
+    def _pair(self, s: Sweep, exprs: Sequence[Expr], held: str, tests: str, act: Act | None = None) -> None:
         """Two neighbours, from `at` on; `held` of them are in the range."""
         ctx, out = self.ctx, self.ctx.out
         mark = len(out)
@@ -257,9 +311,9 @@ class RowPrinter:
                 tests = "e < held"
             if tests:
                 with out.block(f"if ({tests})"):
-                    self._element(s, exprs, loads, stores)
+                    self._element(s, exprs, loads, stores, act=act)
             else:
-                self._element(s, exprs, loads, stores)
+                self._element(s, exprs, loads, stores, act=act)
             out.drop_unread(name, at_var)
         for c, name in stores.items():
             out.line(f"store_run({ctx.scalars.pointer(c, s.var, Text('at'))}, {name}, held);")
@@ -276,10 +330,14 @@ class RowPrinter:
         self.ctx.out.line(f"{self.ctx.element(c.buf)} {name}[{LANES}];")
         return name
 
-    def _element(self, s: Sweep, exprs: Sequence[Expr], loads: dict[At, str], stores: dict[At, str]) -> None:
+    def _element(self, s: Sweep, exprs: Sequence[Expr], loads: dict[At, str], stores: dict[At, str], only: str = "",
+                 act: Act | None = None) -> None:
         element = _Element(self.ctx, count_uses(list(exprs)), s.var, {}, "e",
                            {c: f"{n}[e]" for c, n in loads.items()}, {c: f"{n}[e]" for c, n in stores.items()})
-        element.rows = self
+        element.rows, element.only = self, only
+        if act is not None:
+            act(element)
+            return
         for p in s.puts:
             element.put(p.cell, p.expr)
         for r in s.reds:

@@ -12,6 +12,7 @@ from redfuser.codegen.cuda.tiles.nodes import (
     COLUMN,
     DEPTH,
     FRAGMENT,
+    LIST,
     PIECE_ROWS,
     ROW,
     STRIP,
@@ -126,7 +127,7 @@ class _Schedule:
                 mine = [p for p in s.puts if p.cell.buf in self.operands]
                 operands += [(self.operands[p.cell.buf], s.hi) for p in mine]
                 s = replace(s, puts=tuple(p for p in s.puts if p not in mine))
-                if not (s.puts or s.reds):
+                if not (s.puts or s.reds or s.inserts):
                     continue
             kept.append(s)
         out: list[Stmt] = [self._row_body(replace(loop, body=tuple(kept)))] if kept else []
@@ -138,8 +139,12 @@ class _Schedule:
     def _row_body(self, loop: For) -> For:
         """Reads of row operands become reads of memory, strips lie beside fragments."""
         for s in nested(loop.body):
-            if isinstance(s, (MatMul, Pack)) or (isinstance(s, Sweep) and (s.folds or s.inserts)):
+            if isinstance(s, (MatMul, Pack)) or (isinstance(s, Sweep) and s.folds):
                 raise NoFragments(f"{type(s).__name__} has no place in a row of a tile")
+            if isinstance(s, Sweep):
+                kinds = {self.homes.held[b].kind for b in _bufs(s) if b in self.homes.held}
+                if LIST in kinds and kinds & {FRAGMENT, STRIP}:
+                    raise NoFragments("a sweep along a list reads lanes of the stream")
 
         def read(x: Expr) -> Expr | None:
             if isinstance(x, At) and x.buf in self.homes.sources:

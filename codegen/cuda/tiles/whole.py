@@ -65,7 +65,9 @@ def _with_origins(s: Stmt, origins: dict[Buf, Expr]) -> Stmt:
         return At(x.buf, (op("sub", Var(s.var), origins[x.buf]),)) if isinstance(x, At) and x.buf in origins else None
 
     puts = tuple(replace(p, cell=renewed(p.cell, cell), expr=rewrite(p.expr, cell)) for p in s.puts)
-    return replace(s, puts=puts, reds=tuple(replace(r, expr=rewrite(r.expr, cell)) for r in s.reds))
+    reds = tuple(replace(r, expr=rewrite(r.expr, cell)) for r in s.reds)
+    inserts = tuple(replace(i, key=rewrite(i.key, cell), index=rewrite(i.index, cell)) for i in s.inserts)
+    return replace(s, puts=puts, reds=reds, inserts=inserts)
 
 
 def split_whole(loop: For, clears: tuple[Clear, ...], held: Holding) -> Stmt:
