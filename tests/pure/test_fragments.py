@@ -15,15 +15,16 @@ from redfuser.codegen.cuda.nodes import Barrier
 from redfuser.codegen.cuda.target import CudaTarget
 from redfuser.codegen.cuda.tiles.check import check_fragments
 from redfuser.codegen.cuda.tiles.nodes import Clear, Commit, Copy, FragmentPhase, Multiply, Take, Wait, Whole
-from redfuser.codegen.cuda.tiles.schedule import fragment_phase
+from redfuser.codegen.cuda.tiles.schedule import fragment_phase, obstacle
 from redfuser.codegen.interpret import run_kernel
-from redfuser.codegen.nodes import For, If, Kernel, Stmt
+from redfuser.codegen.nodes import For, If, Kernel, Stmt, Sweep
 from redfuser.errors import CheckError
 from redfuser.extract.choose_fragments import Fragments, TileShape, shared_bytes, tile_shape
 from redfuser.extract.plan_gpu_tiles import HALVES
 from redfuser.ir import Const
 
 Body = tuple[Stmt, ...]
+TARGET = CudaTarget.of("sm_80")
 
 
 def causal(q: Any, k: Any, v: Any) -> Any:
@@ -37,7 +38,7 @@ def causal(q: Any, k: Any, v: Any) -> Any:
 @cache
 def tiled() -> tuple[Kernel, FragmentPhase]:
     kernel = rf.fuse(causal).lower(*[rf.spec((2, 300, 64), "float16")] * 3).gpu_tiles("sm_80")[0]
-    return kernel, fragment_phase(kernel, kernel.phases[0], CudaTarget.of("sm_80"))
+    return kernel, fragment_phase(kernel, kernel.phases[0], TARGET)
 
 
 def edits(body: Body, kinds: tuple[type[Stmt], ...], edit: Any) -> Iterator[tuple[Stmt, Body]]:
@@ -80,6 +81,37 @@ def test_wrong_stages_and_waits_are_refused() -> None:
     assert refused((Multiply,), lambda s: (replace(s, transposed=s.transposed, depth=s.depth + 16),)) == 2
 
 
+def test_two_loops_over_the_stream_share_their_panels() -> None:
+    def weights(q: Any, k: Any) -> Any:
+        s = q @ k.T
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True)
+
+    kernel = rf.fuse(weights).lower(rf.spec((300, 64), "float16"), rf.spec((200, 64), "float16")).gpu_tiles("sm_80")[0]
+    phase = fragment_phase(kernel, kernel.phases[0], TARGET)
+    check_fragments(phase)
+    assert [p.name for p in phase.panels] == ["panel_row_operand", "panel_k"]
+    for _, body in edits(phase.loop.body, (Barrier,), lambda s: ()):
+        with pytest.raises(CheckError):
+            check_fragments(replace(phase, loop=replace(phase.loop, body=body)))
+
+
+def test_what_has_no_form_as_fragments_is_told() -> None:
+    kernel, _ = tiled()
+    assert obstacle(kernel, TARGET) == ""
+    small = CudaTarget(replace(TARGET.gpu, shared=10000))
+    assert "of shared memory" in obstacle(kernel, small)
+    blocked = replace(kernel, phases=tuple(replace(p, loop=without_copies(p.loop)) for p in kernel.phases))
+    assert "is no row operand" in obstacle(blocked, TARGET)
+
+
+def without_copies(loop: For) -> For:
+    """The row operand is never stored."""
+    first = next(s for s in loop.body if isinstance(s, For))
+    bare = replace(first, body=tuple(s for s in first.body if not isinstance(s, Sweep)))
+    return replace(loop, body=tuple(bare if s is first else s for s in loop.body))
+
+
 def test_a_phase_prints_its_decisions() -> None:
     text = str(tiled()[1])
     for line in ("tiles of 64 rows, 4 warps of 1 x 16 rows:", "fragment tile of 64 columns", "state max0",
@@ -114,7 +146,7 @@ def test_the_tile_program_means_the_definition(dtype: str) -> None:
     sizes |= dict(kernel.static)
     run_kernel(kernel, {b.name: a for b, a in zip(kernel.tensors, arrays, strict=True)}, {kernel.outs[0].name: out},
                sizes)
-    expected = causal(*(a.astype(np.float64) for a in arrays))
-    size = causal(*(a.astype(np.float64) for a in arrays[:2]), np.abs(arrays[2].astype(np.float64)))
+    q, k, v = (a.astype(np.float64) for a in arrays)
+    expected, size = causal(q, k, v), causal(q, k, np.abs(v))
     u = 2.0**-11 if dtype == "float16" else 2.0**-8
     assert (np.abs(out.astype(np.float64) - expected) <= 2.1 * u * size + 1e-5).all()

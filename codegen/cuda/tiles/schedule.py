@@ -7,7 +7,7 @@ from dataclasses import replace
 from redfuser.codegen.c.variables import registers, variable_types
 from redfuser.codegen.cuda.nodes import Barrier
 from redfuser.codegen.cuda.target import CudaTarget
-from redfuser.codegen.cuda.tiles.homes import Homes, NoFragments, Source, operand_of, renewed, source_of
+from redfuser.codegen.cuda.tiles.homes import Homes, NoFragments, Source, operand_of, renamed, renewed, source_of
 from redfuser.codegen.cuda.tiles.nodes import (
     COLUMN,
     DEPTH,
@@ -35,6 +35,9 @@ from redfuser.extract import choose_fragments
 from redfuser.extract.choose import round_up
 from redfuser.ir import Const, Expr, Var, op, rewrite, select, walk
 
+FIRST = Var("first_")
+"""Stands for the first element of a block where loops over blocks are compared."""
+
 
 def fragment_phase(kernel: Kernel, phase: Phase, target: CudaTarget) -> FragmentPhase:
     """A phase with matrix products on matrix units.
@@ -45,6 +48,17 @@ def fragment_phase(kernel: Kernel, phase: Phase, target: CudaTarget) -> Fragment
         when it has no form as fragments, with the reason.
     """
     return _Schedule(kernel, phase, target).phase()
+
+
+def obstacle(kernel: Kernel, target: CudaTarget) -> str:
+    """Why a phase with products has no form as fragments; empty where all have."""
+    for phase in kernel.phases:
+        if any(isinstance(s, MatMul) for s in nested(phase.loop.body)):
+            try:
+                fragment_phase(kernel, phase, target)
+            except NoFragments as reason:
+                return str(reason)
+    return ""
 
 
 class _Schedule:
@@ -65,6 +79,7 @@ class _Schedule:
         self.waiting: list[Operand] = []
         self.panels: list[Panel] = [o.panel for o in self.operands.values()]
         self.slots: list[Buf] = []
+        self.shared: dict[At, Panel] = {}  # with the first element of a block as `FIRST`
 
     def _keeps_operands(self) -> bool:
         """Whether row operands stay in registers."""
@@ -88,11 +103,14 @@ class _Schedule:
         variables = variable_types(self.kernel.compute, loop)
         scalars = sorted((*registers(loop.body), *self.slots), key=lambda b: b.name)
         held = [self._widened(h.buf) for h in self.homes.held.values()]
-        return FragmentPhase(
+        made = FragmentPhase(
             replace(loop, body=body), self.source.when, self.warps,
             self.rows // (self.warps * PIECE_ROWS), tuple(held), tuple(self.operands.values()), tuple(self.panels),
             tuple(scalars), tuple(variables.items()),
         )
+        if made.shared > self.target.gpu.shared:
+            raise NoFragments(f"panels take {made.shared} bytes of shared memory, {self.target.gpu.shared} are there")
+        return made
 
     def _widened(self, buf: Buf) -> Held:
         """A strip has as many columns as the fragments that it goes with."""
@@ -168,7 +186,8 @@ class _Schedule:
         lets = {s.name: s.expr for s in loop.body if isinstance(s, LetInt)}
         stages = choose_fragments.STAGES
         sources = [source_of(s) for s in products]
-        panels = self._panels(products, sources, stages)
+        used = set(self.panels)
+        panels = self._panels(products, sources, stages, loop.var)
         copies = self._copies(products, sources, panels)
         slot = At(Buf(self.names.fresh("slot"), (), "reg", "int64"))
         self.slots.append(slot.buf)
@@ -185,7 +204,8 @@ class _Schedule:
                        for c in copies)
             return [If(op("lt", first, loop.hi), tuple(started)), Commit()]
 
-        out: list[Stmt] = [Set(slot, Const(0))]
+        out: list[Stmt] = [Barrier()] if used & set(panels) else []  # an earlier loop reads them
+        out.append(Set(slot, Const(0)))
         for i in range(stages - 1):
             out += ahead(op("add", loop.lo, int(loop.step.value) * i) if i else loop.lo, Const(i))
         out += [Wait(stages - 1), Barrier(), *(Take(o) for o in self.waiting if o.kept)] if self.waiting else []
@@ -197,8 +217,9 @@ class _Schedule:
         body.append(Set(slot, select(op("eq", slot, stages - 1), 0, op("add", slot, 1))))
         return [*out, replace(loop, body=tuple(body)), Wait(0)]
 
-    def _panels(self, products: list[MatMul], sources: list[Source], stages: int) -> list[Panel]:
-        """A panel per operand; products that read the same rows of the same memory share one."""
+    def _panels(self, products: list[MatMul], sources: list[Source], stages: int, block: str) -> list[Panel]:
+        """A panel per operand; products that read the same rows of the same memory share one, those of later loops
+        too. `block`: the variable of the loop."""
         found: dict[At, Panel] = {}
         for s, source in zip(products, sources, strict=True):
             across, down = (s.n, s.k) if source.transposed else (s.k, s.n)
@@ -208,7 +229,11 @@ class _Schedule:
             if before:
                 rows, columns = max(rows, before.rows), max(columns, before.columns)
             found[source.cell] = Panel(name, s.rounds, rows, columns, stages)
-        self.panels += found.values()
+        for cell, panel in found.items():
+            known = self.shared.setdefault(renamed(cell, {block: FIRST}), panel)
+            if (known.rows, known.columns) == (panel.rows, panel.columns):
+                found[cell] = known
+        self.panels += (p for p in found.values() if p not in self.panels)
         return [found[s.cell] for s in sources]
 
     def _copies(self, products: list[MatMul], sources: list[Source], panels: list[Panel]) -> list[Copy]:
