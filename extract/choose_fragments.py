@@ -77,6 +77,13 @@ def shared_bytes(shape: Fragments, rows: int, block: int) -> int:
     return 2 * (rows * depths + STAGES * block * (depths + widths))
 
 
+def has_room(shape: Fragments, tile: TileShape, shared: int) -> bool:
+    """Whether the fragments of a tile fit into registers, its panels into `shared` bytes."""
+    part = replace(shape, widths=tuple(tile.span or w for w in shape.widths))
+    words = fragment_words(part, tile.rows // tile_warps(tile.rows), tile.block)
+    return fits(words) and shared_bytes(part, tile.rows, tile.block) <= shared
+
+
 def tile_shape(shape: Fragments, shared: int) -> TileShape | None:
     """The first tile that fits into registers and `shared` bytes: all of the vector axis rather than a part of it, then
     the most warps, then the longest block; 16 rows per warp, no more warps than there are rows for. None where none
@@ -85,13 +92,12 @@ def tile_shape(shape: Fragments, shared: int) -> TileShape | None:
     More rows per warp would read shared memory less often, more registers would hide less latency.
     """
     for span in _spans(shape):
-        part = replace(shape, widths=tuple(span or w for w in shape.widths))
         warps = tile_warps(shape.rows)
         while warps:
-            rows = warps * FRAGMENT_ROWS
             for block in STREAM_BLOCKS:
-                if fits(fragment_words(part, FRAGMENT_ROWS, block)) and shared_bytes(part, rows, block) <= shared:
-                    return TileShape(rows, block, span)
+                tile = TileShape(warps * FRAGMENT_ROWS, block, span)
+                if has_room(shape, tile, shared):
+                    return tile
             warps //= 2
     return None
 

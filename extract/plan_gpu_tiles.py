@@ -49,6 +49,8 @@ def matrix_tiles(p: Plan, sizes: Mapping[str, int], gpu: Gpu, asked: Options) ->
     if found is None or (found.span and len({v.axis for v in roles.vectors}) != 1):
         raise NoTiles("fragments do not fit into registers and shared memory")
     rows, block, span = _asked_rows(asked, found.rows), round_up(asked.block or found.block, 16), found.span
+    if not choose_fragments.has_room(shape, choose_fragments.TileShape(rows, block, span), gpu.shared):
+        raise NoTiles(f"fragments of {rows} rows x {block} do not fit into registers and shared memory")
     operands = [*(c.use for c in roles.contractions), *(v.name for v in roles.vectors)]
     tasks = math.prod(hints[a] for a in roles.batch) * -(-shape.rows // rows)
     tasks *= -(-max(shape.widths, default=1) // span) if span else 1

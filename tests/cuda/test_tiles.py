@@ -27,7 +27,11 @@ from tile_examples import (
 )
 
 import redfuser as rf
-from redfuser.runtime.cuda.kernel import scheduled
+from redfuser import pipeline
+from redfuser.extract import Options
+from redfuser.extract.roles import NoTiles
+from redfuser.runtime.cuda.header import HeaderModule
+from redfuser.runtime.cuda.kernel import HostCudaKernel, scheduled
 from redfuser.runtime.cuda.nvrtc import Resources, compile_cuda
 from redfuser.runtime.cuda.sass import instruction_mix
 from redfuser.zoo import attention
@@ -131,6 +135,33 @@ def test_routing_keeps_the_best_in_registers() -> None:
     kernel = f.lower(x, w).gpu_tiles("sm_80")[0]
     assert len(kernel.phases) == 1
     assert "insert_sorted<" in source(f, x, w)
+
+
+def test_more_rows_per_warp_and_short_blocks() -> None:
+    """Decisions that a caller asks for: two fragments of rows one under the other in each warp."""
+    q, k, v = inputs((1, 140, 32), (1, 140, 32), (1, 140, 32))
+    f = rf.fuse(causal)
+    (fusion,) = f.lower(q, k, v).fusion
+    sizes = {a: {"d": 32, "c": 32}.get(a, 140) for a in (x.name for x in fusion.cascade.axes)}
+    chosen = pipeline.gpu_plan_step(fusion, sizes, {}, "float32", "sm_80", Options(tile=128, block=16))
+    kernel = pipeline.tile_step(chosen)
+    assert "tiles of 128 rows x 16 elements of n" in kernel.notes
+    out = np.empty_like(q[0])
+    with scheduled(2):
+        HostCudaKernel(kernel).run([q[0], k[0], v[0]], [out], sizes)
+    assert_within_half(causal, out[None], q, k, v)
+    with pytest.raises(NoTiles, match="do not fit into registers"):
+        pipeline.gpu_plan_step(fusion, sizes, {}, "float32", "sm_80", Options(tile=1024, strategy="tiles"))
+
+
+def test_the_second_front_end_runs_tiles() -> None:
+    q, k, v = inputs((1, 40, 32), (1, 70, 32), (1, 70, 32), dtype=BF16)
+    kernel = rf.fuse(dense).lower(q, k, v).gpu_tiles("sm_80")[0]
+    host = HostCudaKernel(kernel)
+    host.module = HeaderModule(host.source)
+    out = np.empty(q[0].shape, kernel.outs[0].dtype)
+    host.run([q[0], k[0], v[0]], [out], {"i": 40, "n": 70, "c": 32, "d": 32})
+    assert_within_half(dense, out[None], q, k, v)
 
 
 def test_a_wide_product_is_shared_out() -> None:
