@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_attention_of_ragged_lengths() -> None:
 
 
 @pytest.mark.parametrize(("fn", "d", "dtype", "m", "n"), [
-    (causal, 96, BF16, 97, 97), (capped_window, 64, F16, 150, 150),
+    (causal, 96, BF16, 97, 97), (capped_window, 32, F16, 150, 150),
 ])  # fmt: skip
 def test_attention_in_variants(fn: Function, d: int, dtype: Dtype, m: int, n: int) -> None:
     check(fn, inputs((1, m, d), (1, n, d), (1, n, d), dtype=dtype), (0, 5))
@@ -158,7 +158,7 @@ def test_the_second_front_end_runs_tiles() -> None:
     q, k, v = inputs((1, 40, 32), (1, 70, 32), (1, 70, 32), dtype=BF16)
     kernel = rf.fuse(dense).lower(q, k, v).gpu_tiles("sm_80")[0]
     host = HostCudaKernel(kernel)
-    host.module = HeaderModule(host.source)
+    host.module = cast(Any, HeaderModule(host.source))
     out = np.empty(q[0].shape, kernel.outs[0].dtype)
     host.run([q[0], k[0], v[0]], [out], {"i": 40, "n": 70, "c": 32, "d": 32})
     assert_within_half(dense, out[None], q, k, v)
