@@ -26,7 +26,7 @@ from redfuser.codegen.cuda.tiles.schedule import fragment_phase
 from redfuser.codegen.nodes import Buf, For, If, Kernel, LetInt, LetScalar, MatMul, Phase, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import nested
 from redfuser.errors import CheckError
-from redfuser.extract import choose_fragments
+from redfuser.extract import choose_fragments, choose_gpu
 from redfuser.ir import Const, Expr, op
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
