@@ -200,8 +200,8 @@ class _TilePhase:
         return first, last
 
     def _clear_weights(self, lo: Expr, hi: Expr) -> list[Stmt]:
-        """Zero the columns that this row must not see but its register tile multiplies."""
-        if not self.roles.bounds:
+        """Zero the columns that this row must not see but its register tile multiplies: none of a tile of one row."""
+        if not self.roles.bounds or self.decisions.mr == 1:
             return []
         mr = self.decisions.mr
         first, last = self.place.of_register_tile(op("mul", op("idiv", self.place.row_var, mr), mr))
@@ -259,7 +259,7 @@ class _TilePhase:
         d = self.decisions
         cell, out = self._cell_of(c.use)
         depth, form = self.state.static(c.axis), d.operand(c.use).form
-        bound = self._bound("j") if bounded else ("", None, None)
+        bound = self._bound("j") if bounded and not d.units else ("", None, None)
         for start in range(0, depth, d.slice_):
             k = op("add", DEPTH, start) if start else DEPTH
             dst, a = At(self.state.tiles[c.tile], (ROW, COLUMN)), At(self.state.row_operands[c.tile], (ROW, k))
@@ -267,7 +267,7 @@ class _TilePhase:
             slice_ = Const(min(d.slice_, depth - start))
             ahead = self._vector_rows_ahead() if start == 0 and c == self.roles.contractions[0] else ()
             shape = (self.place.count, size, slice_, d.mr, d.columns(c.use), form)
-            out.append(MatMul(dst, a, b, *shape, start > 0, *bound, ahead))
+            out.append(MatMul(dst, a, b, *shape, start > 0, *bound, ahead, d.units))
         return out
 
     def _vector_product(self, v: VectorSum) -> MatMul:
@@ -276,12 +276,12 @@ class _TilePhase:
         cell, _ = self._cell_of(v.name)
         width = self.state.static(v.axis)
         padded = d.operand(v.name).home == PANELS and v.name not in self.state.homes
-        columns = Const(round_up(width, d.panel) if padded else width)
+        columns = Const(round_up(width, d.panel)) if padded else self.place.width(v.axis)
         dst, a = self.state.vector_cell(v, ROW, COLUMN), At(self.state.weights[v.weight], (ROW, DEPTH))
-        b, size = cell(COLUMN, op("add", self.b0, DEPTH)), op("sub", self.b1, self.b0)
+        b, size = cell(self.place.along(v.axis, COLUMN), op("add", self.b0, DEPTH)), op("sub", self.b1, self.b0)
         bound, ahead = self._bound("k"), self._next_block_ahead()
         shape = (self.place.count, columns, size, d.mr, d.panel, "panel")
-        return MatMul(dst, a, b, *shape, True, *bound, ahead)
+        return MatMul(dst, a, b, *shape, True, *bound, ahead, d.units)
 
     # -------------------------------- prefetch
 
@@ -297,7 +297,7 @@ class _TilePhase:
 
     def _streams(self, use: str) -> bool:
         """Is the operand read in place, one contiguous row per element of the stream?"""
-        if use not in self.operands or self.decisions.operand(use).home != PLACE:
+        if use not in self.operands or self.decisions.operand(use).home != PLACE or self.decisions.units:
             return False
         operand = self.operands[use]
         inner = {operand.lane, operand.depth} - {self.stream}
@@ -339,6 +339,6 @@ class _TilePhase:
             v.name: self.state.vector_cell(v, self.place.row_var, self.state.lanes[v.axis]) for v in self.roles.vectors
         }
         if self.stream not in o.axes:
-            return store_output(self.row, o, self.state.lanes, vectors)
+            return store_output(self.row, o, self.state.lanes, vectors, self.place)
         cell, value = output_value(self.row, o, self.state.lanes, vectors)
         return self.row.sweep(self.b0, self.b1, (), (Put(cell, value),))

@@ -279,16 +279,19 @@ class Machine:
             return
         if s.dst.buf.home != "global" and not s.accumulate:
             self.poison(s, i, j)
-        a = self.matrix(s.a, {"i_": i[:, None], "k_": k[None, :]}, (len(i), len(k)))
-        b = self.matrix(s.b, {"k_": k[:, None], "j_": j[None, :]}, (len(k), len(j)))
+        a = self.matrix(s.a, {"i_": i[:, None], "k_": k[None, :]}, (len(i), len(k)), s.rounds)
+        b = self.matrix(s.b, {"k_": k[:, None], "j_": j[None, :]}, (len(k), len(j)), s.rounds)
         product = (a @ b).astype(self.compute)
         self.variables.update({"i_": i[:, None], "j_": j[None, :]})
         self.store(s.dst, self.value(s.dst) + product if s.accumulate else product)
 
-    def matrix(self, cell: At, index: dict[str, Array], shape: tuple[int, int]) -> Array:
-        """An operand as a dense matrix in the compute dtype."""
+    def matrix(self, cell: At, index: dict[str, Array], shape: tuple[int, int], rounds: str) -> Array:
+        """An operand as a dense matrix in the compute dtype, rounded to another one first."""
         self.variables.update(index)
-        return np.broadcast_to(np.asarray(self.value(cell)).astype(self.compute), shape)
+        values = np.asarray(self.value(cell))
+        if rounds:
+            values = values.astype(numpy_dtype(rounds))
+        return np.broadcast_to(values.astype(self.compute), shape)
 
     def poison(self, s: MatMul, i: Array, j: Array) -> None:
         """NaN into all cells of the register tiles that hold rows i and columns j."""

@@ -202,7 +202,8 @@ class MatMul(Stmt):
     expressions. form "panel": lanes on j (b contiguous in blocks of `nr` along j); form "dot": lanes on k (a and b
     contiguous along k). `mr` x `nr` is the register tile. Buffers that are not global are padded: rows of dst and a up
     to a multiple of mr, columns of dst and b up to a multiple of nr. `bound` names the index ("j" or "k") that
-    [lo, hi) restricts; lo and hi may use Var("i_") = first row of the register tile.
+    [lo, hi) restricts; lo and hi may use Var("i_") = first row of the register tile. `rounds`: the dtype to which the
+    operands are rounded before they are multiplied, that of matrix units; "" keeps them.
     """
 
     dst: At
@@ -219,6 +220,7 @@ class MatMul(Stmt):
     lo: Expr | None = None
     hi: Expr | None = None
     ahead: tuple[tuple[At, Expr], ...] = ()
+    rounds: str = ""
 
 
 @node

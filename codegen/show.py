@@ -64,6 +64,8 @@ def _lines(s: Stmt) -> list[str]:
             f"panels {show_expr(s.p0)} .. {show_expr(s.p1)} of {s.width} lanes, depth {show_expr(s.depth)}"
         )
         return [f"pack {show_expr(s.dst)} <- {show_expr(s.src)}  {panels}, lanes {show_expr(s.lanes)}"]
+    if type(s).__str__ is not Stmt.__str__:  # of another level
+        return str(s).split("\n")
     raise TypeError(f"no text for {type(s).__name__}")
 
 
@@ -94,6 +96,7 @@ def _insert_line(i: Insert) -> str:
 def _matmul_line(s: MatMul) -> str:
     arrow = "+=" if s.accumulate else "="
     text = f"matmul[{s.form} {s.mr}x{s.nr}] {show_expr(s.dst)} {arrow} {show_expr(s.a)} . {show_expr(s.b)}"
+    text += f" in {s.rounds}" if s.rounds else ""
     text += f"  m={show_expr(s.m)} n={show_expr(s.n)} k={show_expr(s.k)}"
     if s.bound:
         ends = [show_expr(e) if e is not None else "" for e in (s.lo, s.hi)]

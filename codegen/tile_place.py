@@ -22,6 +22,7 @@ class TilePlace:
     row_var : variable of the loops over its rows, relative to `first`
     before : statements that compute the positions from the task number
     chunk : number of the part of the stream that is this task's, None where the stream is not split
+    span : the vector axis that tasks share out, the first position of this one, and how many it has; None: each has all
     """
 
     def __init__(self, space: Space, decisions: TileDecisions, names: Names) -> None:
@@ -34,6 +35,11 @@ class TilePlace:
         self.positions: dict[str, Expr] = {}
         self.chunk_length = decisions.chunk
         self.chunk: Expr | None = None
+        self.span: tuple[str, Var, Var] | None = None
+        if decisions.span:
+            axis = decisions.roles.vectors[0].axis
+            self.span = (axis, names.integer(f"first_{axis}"), names.integer(f"width_{axis}"))
+        self.span_length = decisions.span
         self.before, self.total = self._unravel()
 
     def _unravel(self) -> tuple[list[Stmt], Expr]:
@@ -42,21 +48,42 @@ class TilePlace:
         dims = [(a, self.space.size(a)) for a in self.roles.batch]
         if self.chunk_length:
             dims.append(("chunk", chunks_of(self.length, self.chunk_length)))
+        if self.span is not None:
+            dims.append(("span", ceil_div(self.space.size(self.span[0]), self.span_length)))
         if row is None:
             before, self.positions = unravel_sizes(self.names, self.task, dims)
             self.chunk = self.positions.pop("chunk", None)
+            before += self._spanned()
             return before, product([n for _, n in dims])
         size = self.space.size(row)
         tiles = ceil_div(size, self.rows)
         before, self.positions = unravel_sizes(self.names, self.task, [*dims, ("row_tile", tiles)])
         number = self.positions.pop("row_tile")
         self.chunk = self.positions.pop("chunk", None)
+        before += self._spanned()
         if any(b.kind == "hi" and b.slope(row) > 0 for b in self.roles.bounds):
             number = op("sub", op("sub", tiles, 1), number)
         assert isinstance(self.count, Var)
         before.append(LetInt(self.first.name, op("mul", number, self.rows)))
         before.append(LetInt(self.count.name, op("min", op("sub", size, self.first), self.rows)))
         return before, product([*(n for _, n in dims), tiles])
+
+    def _spanned(self) -> list[Stmt]:
+        """Bind the part of the vector axis that is this task's."""
+        if self.span is None:
+            return []
+        axis, first, width = self.span
+        rest = op("sub", self.space.size(axis), first)
+        start = op("mul", self.positions.pop("span"), self.span_length)
+        return [LetInt(first.name, start), LetInt(width.name, op("min", rest, self.span_length))]
+
+    def along(self, axis: str, lane: Expr) -> Expr:
+        """The position on a vector axis of a lane of this task."""
+        return op("add", self.span[1], lane) if self.span is not None and self.span[0] == axis else lane
+
+    def width(self, axis: str) -> Expr:
+        """How many positions of a vector axis are this task's."""
+        return self.span[2] if self.span is not None and self.span[0] == axis else self.space.size(axis)
 
     def at_row(self, r: Expr) -> dict[str, Expr]:
         """Positions of all parallel axes at row `r` of the tile."""

@@ -61,7 +61,7 @@ class Redo:
     def _along(self, v: VectorSum, reds: tuple[Red, ...] = (), puts: tuple[Put, ...] = ()) -> Sweep:
         """A sweep along the vector axis."""
         lane = self.state.lanes[v.axis]
-        return Sweep(lane.name, Const(0), self.space.size(v.axis), reds, puts)
+        return Sweep(lane.name, Const(0), self.place.width(v.axis), reds, puts)
 
     # -------------------------------- one element of the stream
 
@@ -108,7 +108,8 @@ class Redo:
         """vector state += weight * operand at one element."""
         out: list[Stmt] = []
         weight = self.row.let(out, "weight", self.row.lower(v.weight, env), self.space.compute)
-        operand = self.row.lower(v.operand, env.at(**{v.axis: self.state.lanes[v.axis]}))
+        lane = self.place.along(v.axis, self.state.lanes[v.axis])
+        operand = self.row.lower(v.operand, env.at(**{v.axis: lane}))
         cell = self.row.cell(v.name)
         out.append(self._along(v, puts=(Put(cell, op("add", cell, op("mul", weight, operand))),)))
         return out

@@ -57,8 +57,9 @@ class TileSplit:
                 out.append(Set(At(self.partial[a.name], where), state.cells[a.name]))
                 continue
             lane = state.lanes[vector.axis]
-            put = Put(At(self.partial[a.name], (*where, lane)), state.cells[a.name])
-            out.append(Sweep(lane.name, Const(0), self.space.size(vector.axis), (), (put,)))
+            there = place.along(vector.axis, lane)
+            put = Put(At(self.partial[a.name], (*where, there)), state.cells[a.name])
+            out.append(Sweep(lane.name, Const(0), place.width(vector.axis), (), (put,)))
         return out
 
     def merge_phase(self) -> Phase:

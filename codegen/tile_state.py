@@ -37,7 +37,8 @@ class TileState:
         self.tiles: dict[Expr, Buf] = {c.tile: self.local("tile", self._tile_shape()) for c in self.roles.contractions}
         self.tiles |= {i.tile: self.local("tile", self._tile_shape()) for i in self.roles.inner}
         depths = {c.tile: round_up(self.static(c.axis), PAD) for c in self.roles.contractions}
-        self.row_operands = {t: self.local("row_operand", (place.rows, depth)) for t, depth in depths.items()}
+        dtype = decisions.units
+        self.row_operands = {t: self.local("row_operand", (place.rows, depth), dtype) for t, depth in depths.items()}
         self.cells = self._row_state()
         self.matrices = {v.name: self._matrix(v) for v in self.roles.vectors if v.name not in self.homes}
         self.weights = self._weight_buffers()
@@ -50,6 +51,10 @@ class TileState:
         """The length of an axis the kernel is specialised for."""
         return self.space.static[base_axis(axis)]
 
+    def width(self, v: VectorSum) -> int:
+        """Positions of the vector axis in one task, at most."""
+        return self.decisions.span or self.static(v.axis)
+
     def local(self, base: str, shape: tuple[int, ...], dtype: str = "") -> Buf:
         """A new scratch buffer."""
         buf = Buf(self.names.fresh(base), tuple(map(Const, shape)), "local", dtype or self.space.compute)
@@ -57,7 +62,10 @@ class TileState:
         return buf
 
     def _tile_shape(self) -> tuple[int, int]:
-        """Columns hold whole register tiles and one more vector, which a sweep's tail may touch."""
+        """Columns hold whole register tiles and one more vector, which a sweep's tail may touch; of matrix units just
+        the block."""
+        if self.decisions.units:
+            return self.place.rows, self.decisions.block
         multiple = math.lcm(DOT_COLUMNS, self.decisions.panel, self.vector_lanes)
         return self.place.rows, round_up(self.decisions.block + self.vector_lanes, multiple)
 
@@ -75,7 +83,7 @@ class TileState:
 
     def _matrix(self, v: VectorSum) -> Buf:
         """Rows x vector axis, in whole panels."""
-        return self.local(v.name, (self.place.rows, round_up(self.static(v.axis), self.decisions.panel)))
+        return self.local(v.name, (self.place.rows, round_up(self.width(v), self.decisions.panel)))
 
     def vector_cell(self, v: VectorSum, r: Expr, d: Expr) -> At:
         """Element of a vector accumulator: of scratch, or of the output it becomes."""
@@ -121,7 +129,7 @@ class TileState:
         env = Env({**at, self.flat.stream or "": Var(self.lane)})
         row = Row(self.space, self.names, env, self.lane, lambda name: self.cells[name], scratch=self.scratch)
         for v in self.roles.vectors:
-            width, lane = self.static(v.axis), self.lanes[v.axis]
+            width, lane = self.width(v), self.lanes[v.axis]
             extent = width if v.name in self.homes else round_up(width, self.vector_lanes)
             self.cells[v.name] = self.vector_cell(v, self.place.row_var, lane)
             weight = self._in_tile(self.weights[v.weight], Const(0))

@@ -89,6 +89,8 @@ class TileDecisions:
     in_output : vector accumulators whose state lives in the output array they become
     chunk : the stream is split over threads, elements per task (a multiple of `block`); 0: it is not
     packed : operands of inner reductions that every block copies, lanes on the stream
+    units : the dtype of the operands of matrix units, which compute the products; "": there are none
+    span : positions of the vector axis that a task computes; 0: all
     """
 
     roles: TileRoles
@@ -102,6 +104,8 @@ class TileDecisions:
     in_output: tuple[tuple[str, str], ...] = ()
     chunk: int = 0
     packed: tuple[Load, ...] = ()
+    units: str = ""
+    span: int = 0
 
     def operand(self, use: str) -> OperandDecision:
         """The decision for one operand."""

@@ -1,4 +1,4 @@
-"""The plan of a fusion for a GPU: rows or columns, with decisions made from the numbers of the device."""
+"""The plan of a fusion for a GPU: tiles on matrix units, rows or columns, by the numbers of the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from redfuser.extract.decisions import ColumnDecisions, Options, RowDecisions
 from redfuser.extract.flatten import awaited_places
 from redfuser.extract.gpu import Gpu
 from redfuser.extract.plan import Plan, plan
+from redfuser.extract.plan_gpu_tiles import matrix_tiles
 from redfuser.extract.profile import Profile
+from redfuser.extract.roles import NoTiles
 from redfuser.ir import Load, walk
 from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.term import base_axis
@@ -25,18 +27,46 @@ Layouts = Mapping[str, str | None]
 
 def gpu_plan(fused: FusedCascade, sizes: Mapping[str, int], gpu: Gpu, layouts: Layouts | None = None,
              dtype: str = "float32", options: Options | None = None) -> Plan:
-    """Choose a schedule for a GPU. Parameters as for `plan`; matrix products are computed row by row.
+    """Choose a schedule for a GPU. Parameters as for `plan`; products that matrix units do not take are computed row
+    by row.
 
-    `options`: block, chunk, tile (columns of a task) and strategy count.
+    `options`: block, chunk, tile (rows of a tile, columns of a task) and strategy count.
     """
     asked = options or Options()
     as_cpu = Profile.generic(16).with_fields(threads=gpu.units)
+    tiled, reasons = _tiles(fused, sizes, gpu, layouts, dtype, asked)
+    if tiled is not None:
+        return tiled
     found = plan(fused, sizes, as_cpu, layouts, dtype, _as_rows(fused, sizes, as_cpu, layouts, dtype, asked))
     if found.strategy == "columns" and found.columns is not None:
         columns, notes = _columns(found, sizes, gpu, asked)
         return replace(found, rows=_streamed(found, asked), columns=columns, notes=notes)
     rows, notes = _rows(found, sizes, gpu, asked)
-    return replace(found, rows=rows, notes=notes)
+    return replace(found, rows=rows, notes=(*notes, *reasons))
+
+
+def _tiles(fused: FusedCascade, sizes: Mapping[str, int], gpu: Gpu, layouts: Layouts | None, dtype: str,
+           asked: Options) -> tuple[Plan | None, Notes]:
+    """Tiles on matrix units, or None and the reason.
+
+    Raises
+    ------
+    NoTiles
+        with the reason, when the caller asked for tiles by name.
+    """
+    if asked.strategy not in (None, "tiles"):
+        return None, ()
+    found: Plan | None = None
+    try:
+        found = plan(fused, sizes, Profile.generic(16), layouts, dtype, Options(strategy="tiles"))
+        if found.tiles is None:
+            return None, ()
+        tiles, notes = matrix_tiles(found, sizes, gpu, asked)
+    except NoTiles as reason:
+        if asked.strategy == "tiles":
+            raise
+        return None, () if found is None else (f"no matrix units: {reason}",)
+    return replace(found, tiles=tiles, notes=notes), ()
 
 
 def _as_rows(fused: FusedCascade, sizes: Mapping[str, int], profile: Profile, layouts: Layouts | None, dtype: str,
@@ -97,9 +127,8 @@ def _rows(p: Plan, sizes: Mapping[str, int], gpu: Gpu, asked: Options) -> tuple[
         notes.append(f"never split: the loop reads place {depth} of a list, which a short part does not fill")
     if chunk:
         notes.append(f"fewer than {few} longer rows are split into chunks of {chunk}")
-    inner = any(reduces_in(a.body) for a in flat.accumulators)
-    if inner:
-        notes.append("inner reductions are computed element by element: no matrix units yet")
+    if any(reduces_in(a.body) for a in flat.accumulators):
+        notes.append("inner reductions are computed element by element")
     return RowDecisions(whole, block, True, chunk, few if chunk else 0, 0), tuple(notes)
 
 

@@ -301,10 +301,20 @@ def gpu_plan_step(
     gpu: str | Gpu, decided: Decided | None = None,
 ) -> Plan:
     """5: the same for a GPU: one that was found, or by the name of a device ("h100") or an architecture ("sm_90a")."""
+    from redfuser.codegen import build
+    from redfuser.codegen.cuda import CudaTarget
+    from redfuser.codegen.cuda.tiles.schedule import obstacle
+    from redfuser.extract.decisions import Options
     from redfuser.extract.gpu import Gpu
     from redfuser.extract.plan_gpu import gpu_plan
 
-    return _told(gpu_plan(fused, sizes, Gpu.of(gpu) if isinstance(gpu, str) else gpu, layouts, dtype, decided))
+    device = Gpu.of(gpu) if isinstance(gpu, str) else gpu
+    found = gpu_plan(fused, sizes, device, layouts, dtype, decided)
+    reason = obstacle(build(found), CudaTarget(device)) if found.strategy == "tiles" else ""
+    if reason:
+        found = gpu_plan(fused, sizes, device, layouts, dtype, replace(decided or Options(), strategy="rows"))
+        found = replace(found, notes=(*found.notes, f"no matrix units: {reason}"))
+    return _told(found)
 
 
 def library_step(chosen: Plan) -> Apart | None:

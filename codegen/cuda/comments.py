@@ -36,20 +36,23 @@ def is_safe_scale(e: Expr) -> bool:
     return isinstance(e, Op) and {2**64, Fraction(1, 2**64)} <= {Fraction(v) for v in found if np.isfinite(float(v))}
 
 
-def launch_lines(launch: Launch, phase: TeamPhase) -> list[str]:
-    """What one must know to call a kernel."""
+def team_lines(launch: Launch, phase: TeamPhase) -> list[str]:
+    """What one must know to call a kernel whose tasks are done by teams of threads."""
+    return launch_lines(launch, team_text(phase.team), [f"{h.buf.name} in {_HOMES[h.kind]}" for h in phase.homes])
+
+
+def launch_lines(launch: Launch, worker: str, kept: Collection[str] = ()) -> list[str]:
+    """What one must know to call a kernel. worker: what does a task; kept: where its scratch is."""
     tasks = show(launch.tasks, lambda e: None)
     when = "" if launch.when is None else f"; only when {show(launch.when, lambda e: None)}"
     grid = f"any number of blocks, one for {launch.teams} tasks is the most" if launch.teams > 1 else \
         "any number of blocks, one for a task is the most"
-    lines = [f"{launch.name}: each of {tasks} tasks by {team_text(phase.team)}{when}.",
+    lines = [f"{launch.name}: each of {tasks} tasks by {worker}{when}.",
              f"  grid    {grid}: teams take tasks in turn",
              f"  block   {launch.block} threads; {launch.shared} bytes of dynamic shared memory"]
     if launch.scratch is not None:
         lines.append(f"  scratch {show(launch.scratch, lambda e: None)} bytes of all_scratch for each team")
     lines += _parameters(launch.parameters)
-    kept = [f"{h.buf.name} in {_HOMES[h.kind]}"
-            for h in phase.homes]
     return [*lines, *([f"  kept    {', '.join(kept)}"] if kept else [])]
 
 

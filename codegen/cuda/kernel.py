@@ -10,7 +10,7 @@ from redfuser.codegen.c.scalars import bare
 from redfuser.codegen.c.types import BOOL, F32, F64, ITEMSIZE, SCALAR, storage
 from redfuser.codegen.c.variables import registers, scalar_kind, variable_types
 from redfuser.codegen.cuda.accesses import OWN, accesses
-from redfuser.codegen.cuda.comments import comment, launch_lines, statement_comment, sweep_lines
+from redfuser.codegen.cuda.comments import comment, launch_lines, statement_comment, sweep_lines, team_lines
 from redfuser.codegen.cuda.context import CudaContext
 from redfuser.codegen.cuda.homes import round_up, touched
 from redfuser.codegen.cuda.nodes import MEMORY, REGISTER, SHARED, Barrier, CudaProgram, Launch, Parameter, TeamPhase
@@ -19,10 +19,15 @@ from redfuser.codegen.cuda.ranges import Ranges
 from redfuser.codegen.cuda.schedule import schedule
 from redfuser.codegen.cuda.sweep import print_sweep
 from redfuser.codegen.cuda.target import CudaTarget
-from redfuser.codegen.nodes import At, Buf, For, If, Kernel, LetInt, LetScalar, Set, Stmt, Sweep
+from redfuser.codegen.cuda.tiles.check import check_fragments
+from redfuser.codegen.cuda.tiles.homes import NoFragments
+from redfuser.codegen.cuda.tiles.nodes import FragmentPhase
+from redfuser.codegen.cuda.tiles.printer import TilePrinter
+from redfuser.codegen.cuda.tiles.schedule import fragment_phase
+from redfuser.codegen.nodes import At, Buf, For, If, Kernel, LetInt, LetScalar, MatMul, Phase, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, expressions, nested
 from redfuser.errors import CheckError
-from redfuser.extract import choose_gpu
+from redfuser.extract import choose_fragments, choose_gpu
 from redfuser.ir import Const, Expr, op, walk
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -45,11 +50,22 @@ def cuda_program(kernel: Kernel, target: CudaTarget) -> CudaProgram:
     """
     if kernel.compute not in (F32, F64):
         raise CheckError(f"kernel {kernel.name} computes in {kernel.compute}; use float32 or float64")
-    phases = [schedule(kernel, p, target) for p in kernel.phases]
-    return print_phases(kernel, phases, target)
+    return print_phases(kernel, [schedule_phase(kernel, p, target) for p in kernel.phases], target)
 
 
-def print_phases(kernel: Kernel, phases: Iterable[TeamPhase], target: CudaTarget) -> CudaProgram:
+def schedule_phase(kernel: Kernel, phase: Phase, target: CudaTarget) -> TeamPhase | FragmentPhase:
+    """Tiles of warps for a phase with matrix products, teams of threads for any other."""
+    if not any(isinstance(s, MatMul) for s in nested(phase.loop.body)):
+        return schedule(kernel, phase, target)
+    try:
+        tiled = fragment_phase(kernel, phase, target)
+    except NoFragments as reason:
+        raise CheckError(f"kernel {kernel.name}: {reason}") from reason
+    check_fragments(tiled)
+    return tiled
+
+
+def print_phases(kernel: Kernel, phases: Iterable[TeamPhase | FragmentPhase], target: CudaTarget) -> CudaProgram:
     """The text of scheduled phases and their launches."""
     return _Printer(kernel, target).program(list(phases))
 
@@ -66,13 +82,16 @@ class _Printer:
         self.scalars = self.ctx.scalars
         self.arrays = (*kernel.tensors, *kernel.outs)
 
-    def program(self, phases: list[TeamPhase]) -> CudaProgram:
+    def program(self, phases: list[TeamPhase | FragmentPhase]) -> CudaProgram:
         """All phases."""
         for buf in (*self.arrays, *self.kernel.shared):
             self.ctx.addresses.base(buf)  # arrays have the first claim on their names
         texts, launches = [], []
         for number, phase in enumerate(phases):
-            text, launch = self._phase(number, phase)
+            if isinstance(phase, FragmentPhase):
+                text, launch = self._tiles(number, phase)
+            else:
+                text, launch = self._phase(number, phase)
             texts.append(text)
             launches.append(launch)
         body = "\n\n".join(texts)
@@ -117,7 +136,7 @@ class _Printer:
         launch = Launch(name, tuple(p for p, _ in parameters), tasks, phase.teams, phase.block, shared, scratch,
                         phase.when)
         w = Writer()
-        for line in comment(launch_lines(launch, phase)).splitlines():
+        for line in comment(team_lines(launch, phase)).splitlines():
             w.line(line)
         arguments = ",\n    ".join(text for _, text in parameters)
         bounds = f"{phase.block}, {choose_gpu.resident_blocks(phase.block)}"
@@ -141,6 +160,28 @@ class _Printer:
 
     def _scalar_type(self, buf: Buf) -> str:
         return SCALAR[self.ctx.types.converted(buf.dtype)]
+
+    def _tiles(self, number: int, phase: FragmentPhase) -> tuple[str, Launch]:
+        """A phase whose tasks are tiles of warps."""
+        tiles, loop, name = TilePrinter(self.ctx, phase), phase.loop, function_name(self.kernel, number)
+        body, block = tiles.body(), phase.warps * 32
+        lo, hi = (bare(self.scalars.integer(e)) for e in (loop.lo, loop.hi))
+        parameters = self._parameters(" ".join([body, lo, hi]), None, {*self.kernel.outs, *self.kernel.shared})
+        tasks: Expr = loop.hi if loop.lo == Const(0) else op("sub", loop.hi, loop.lo)
+        launch = Launch(name, tuple(p for p, _ in parameters), tasks, 1, block, phase.shared, None, phase.when)
+        arguments = ",\n    ".join(text for _, text in parameters)
+        var = self.ctx.names.get("variable", loop.var)
+        w = Writer()
+        for line in comment(launch_lines(launch, tiles.worker())).splitlines():
+            w.line(line)
+        bounds = f"{block}, {choose_fragments.tile_blocks(phase.words, block)}"
+        with w.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(\n    {arguments})'):
+            for line in tiles.head().splitlines():
+                w.line(line)
+            first = "blockIdx.x" if lo == "0" else f"{lo} + blockIdx.x"
+            with w.block(f"for (int64_t {var} = {first}; {var} < {hi}; {var} += gridDim.x)"):
+                w.splice(body)
+        return w.text(), launch
 
     def _width(self, phase: TeamPhase, buf: Buf) -> int:
         """Neighbours that a thread owns of a buffer in registers."""

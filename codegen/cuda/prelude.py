@@ -31,7 +31,8 @@ WORDS = frozenset(
     scratch shared namespace template class struct bool true false nullptr new delete this public private operator
     kernel first_thread whole held enters found share end last count one z w step last_key last_at fresh fresh_keys
     fresh_indices best round left_ right_ asm clamp min max abs exp log sin cos tan pow sqrt floor ceil exp2 log2
-    tanh atan rsqrt erf int8_t int16_t int32_t at from place list_keys list_indices all_scratch scratch_bytes
+    tanh atan rsqrt erf int8_t int16_t int32_t at from place warp_row own_row quad column e rounded list_keys
+    list_indices all_scratch scratch_bytes
     shared_bytes xor bitand bitor compl and or not catch try throw typename using virtual friend mutable explicit
     export constexpr decltype noexcept static_cast alignas alignof typeid wchar_t char16_t char32_t concept requires
     dim3""".split()  # noqa: SIM905
@@ -43,7 +44,8 @@ WORDS = frozenset(
 def library() -> dict[str, str]:
     """Name -> text of the part that defines it."""
     own = split_sections(files("redfuser.codegen.cuda").joinpath("prelude.cuh").read_text(encoding="utf-8"))
-    return {n: text for n, text in sections().items() if n in SHARED_WITH_C} | own
+    tiles = split_sections(files("redfuser.codegen.cuda.tiles").joinpath("prelude.cuh").read_text(encoding="utf-8"))
+    return {n: text for n, text in sections().items() if n in SHARED_WITH_C} | own | tiles
 
 
 _TEMPORARY = re.compile(r"(val|bits)\d+$")

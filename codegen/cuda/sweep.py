@@ -59,7 +59,7 @@ class _SweepPrinter:
             element.put(p.cell, p.expr)
         for r in s.reds:
             kind = reduction_type(r.monoid, self.ctx.kernel.compute)
-            out.line(_taken_in(r, self._name(r.name), element.name(r.expr, kind)))
+            out.line(taken_in(r, self._name(r.name), element.name(r.expr, kind)))
         for f in s.folds:
             kinds = [self.ctx.types.of(Var(n)) for n in f.names]
             self._take_in(f, [element.name(e, k) for e, k in zip(f.elements, kinds, strict=True)])
@@ -102,7 +102,7 @@ class _SweepPrinter:
         for r in s.reds:
             name, lanes = self._name(r.name), self.ctx.lanes
             part, whose = ("", "") if lanes == 32 else (f", {lanes}", ", team_lanes")
-            out.line(f"{name} = warp_all<{_functor(r)}{part}>({name}{whose});")
+            out.line(f"{name} = warp_all<{functor(r)}{part}>({name}{whose});")
         for f in s.folds:
             self._fold_warp(f)
         names = [(r.name, reduction_type(r.monoid, self.ctx.kernel.compute)) for r in s.reds]
@@ -117,7 +117,7 @@ class _SweepPrinter:
         out.line(self.ctx.barrier)
         for i, r in enumerate(s.reds):
             kind = SCALAR[names[i][1]]
-            out.line(f"{self._name(r.name)} = slots_all<{_functor(r)}, {kind}, {self.ctx.warps}>(slots[turn][{i}]);")
+            out.line(f"{self._name(r.name)} = slots_all<{functor(r)}, {kind}, {self.ctx.warps}>(slots[turn][{i}]);")
         first = len(s.reds)
         for f in s.folds:
             self._fold_slots(f, first)
@@ -151,12 +151,12 @@ class _SweepPrinter:
             self._take_in(f, others)
 
 
-def _functor(r: Red) -> str:
+def functor(r: Red) -> str:
     return f"{'loose_' if r.loose and r.monoid in ('max', 'min') else ''}{r.monoid}_of"
 
 
-def _taken_in(r: Red, state: str, value: str) -> str:
+def taken_in(r: Red, state: str, value: str) -> str:
     """One more element in the accumulator of a thread."""
-    return f"{state} += {value};" if r.monoid == "sum" else f"{state} = {_functor(r)}()({state}, {value});"
+    return f"{state} += {value};" if r.monoid == "sum" else f"{state} = {functor(r)}()({state}, {value});"
 
 

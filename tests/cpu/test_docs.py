@@ -25,6 +25,8 @@ PART = re.compile(r"```(python|text|console)\n(.*?)```", re.DOTALL)
 """An example, what it prints, or a command (`$ redfuser ...`) with what that prints."""
 NAME = re.compile(r"# (\w+\.py)\n")
 """The first line of an example that stands in a file of this name."""
+NEAR = 8
+"""Lines of text at most between an example and what it prints."""
 VARYING = re.compile(r"[\d.]+ times the processor time")
 FILES = sorted(p for p in DOCS.rglob("*.md") if "_build" not in p.parts)
 PAGES = [str(p.relative_to(DOCS)) for p in FILES if BLOCK.search(p.read_text(encoding="utf-8"))]
@@ -57,8 +59,11 @@ def run(text: str, scope: dict[str, object], page: str) -> Iterator[str]:
     """The page with what its examples print now."""
     printed, end = "", 0
     for part in PART.finditer(text):
-        yield text[end : part.start(2)]
+        between = text[end : part.start(2)]
+        yield between
         kind, body = part.groups()
+        if between.count("\n") > NEAR:  # not about that example
+            printed = ""
         if kind == "text" and printed:
             yield printed
             printed = ""
