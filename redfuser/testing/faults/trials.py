@@ -1,0 +1,243 @@
+"""Inputs that show faults, the definition's results on them, and one run of a program under one schedule of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from redfuser.codegen.cuda import CudaProgram, CudaTarget
+from redfuser.codegen.nodes import Kernel
+from redfuser.derivation import FusedCascade
+from redfuser.errors import CheckError, CompileError
+from redfuser.extract import Options
+from redfuser.extract.gpu import Gpu
+from redfuser.extract.plan_gpu import gpu_plan
+from redfuser.ir import Cascade
+from redfuser.ir.contract import Expected, expected_results
+from redfuser.ir.dtypes import finfo, is_float, numpy_dtype
+from redfuser.ir.ops import PIVOT
+from redfuser.ir.term import base_axis
+from redfuser.pipeline import compute_dtype
+from redfuser.pipeline import Options as FuseOptions
+from redfuser.runtime.cuda.errors import CudaFault, LaunchError
+from redfuser.runtime.cuda.kernel import HostCudaKernel, holds, scheduled
+from redfuser.testing.faults.registry import Fault, Scheduled
+from redfuser.testing.inputs import draw_arrays
+
+Array = np.ndarray[Any, Any]
+
+TARGET = CudaTarget(Gpu.of("sm_80"))
+SPIKE = 1000.0
+"""Above this an exponential overflows in every precision."""
+ROWS = (5, 29, 1, 14)
+"""Lengths of the rows: fewer and more than all teams of a launch, one more than they, and one alone."""
+COLUMNS = (5, 67, 33, 130)
+"""Lengths of rows where threads take neighbouring ones: beside a tile, and some tiles."""
+INNER = (3, 5, 2, 8)
+KINDS = ("normal", "spikes", "ties", "sorted", "deep", "nan", "masked", "high", "wide", "nothing alive")
+"""Kinds of inputs: those of `redfuser.testing.inputs`; spikes: one element per row far above or below all others,
+first, last, or beside the edges of blocks; deep, high: all elements far from zero on one side."""
+MOST = 2_000_000
+"""Elements of a trial, the sizes of all axes multiplied, above which it is left out."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A fused cascade with a schedule: what faults are planted in.
+
+    options     decisions that the schedule is asked for
+    hint        length of the stream that it is made for
+    contiguous  axis other than the last one along which arrays are contiguous, or ""
+    """
+
+    name: str
+    cascade: Cascade
+    fused: FusedCascade
+    options: Options = field(default_factory=Options)
+    hint: int = 64
+    contiguous: str = ""
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The tile program."""
+        from redfuser.pipeline import tile_step
+
+        c = self.fused.cascade
+        arrays = (*c.tensors, *c.outs)
+        layouts = {a.name: self._inner(a.axes) for a in arrays if a.axes}
+        sizes = {base_axis(a.name): a.size or self.hint for a in c.axes}
+        dtype = compute_dtype(c, FuseOptions())
+        return tile_step(gpu_plan(self.fused, sizes, TARGET.gpu, layouts, dtype, self.options))
+
+    def _inner(self, axes: Sequence[str]) -> str:
+        return self.contiguous if self.contiguous in axes else axes[-1]
+
+    @cached_property
+    def scheduled(self) -> Scheduled:
+        """The program that faults are planted in."""
+        free = [a.name for a in self.fused.accumulators if a.monoid == PIVOT]
+        return Scheduled.of(self.kernel, TARGET, free)
+
+    @cached_property
+    def trials(self) -> list[Trial]:
+        """Inputs in the order in which they are tried."""
+        return list(self._drawn())
+
+    def _drawn(self) -> Iterator[Trial]:
+        c = self.cascade
+        streams = frozenset(() if c.axis is None else (c.axis,))
+        for number, (length, kind) in enumerate(_plan(self)):
+            sizes: dict[str, int] = {}
+            for i, a in enumerate(self.fused.cascade.axes):
+                own = COLUMNS if a.name == self.contiguous else ROWS if _is_row(self.fused.cascade, a.name) else INNER
+                one = length if a.name in streams else own[(number + i) % len(own)]
+                sizes[base_axis(a.name)] = a.size or sizes.get(base_axis(a.name), one)
+            if float(np.prod([float(n) for n in sizes.values()])) <= MOST:
+                yield Trial(self, sizes, kind, (0, 1, 5, 11)[number % 4], number)
+
+    def lying(self, a: Array, axes: Sequence[str]) -> Array:
+        """The same array, contiguous along the axis that the schedule takes for it."""
+        if self.contiguous not in axes or a.ndim < 2:
+            return np.ascontiguousarray(a)
+        at = list(axes).index(self.contiguous)
+        return np.moveaxis(np.ascontiguousarray(np.moveaxis(a, at, -1)), -1, at)
+
+
+def _is_row(c: Cascade, axis: str) -> bool:
+    """Whether an axis is one that results have, or outputs in rows."""
+    return any(axis in r.axes for r in c.reductions)
+
+
+def _plan(s: Subject) -> list[tuple[int, str]]:
+    """Lengths of the stream with kinds of inputs: beside the ends of all loops first, then all kinds."""
+    block, chunk = s.options.block or s.hint, s.options.chunk or 0
+    edges = [block + 1, s.hint, 2 * block + 1, block - 1, 1, 131, 3, 3 * block + 17]
+    edges += [chunk, chunk + 1, 2 * chunk + 67, 3 * chunk - 1] if chunk else []
+    edges += [2 * s.hint + 1] if s.hint > block else []
+    least = max([a.size or 1 for a in s.cascade.axes if a.name != s.cascade.axis], default=1)
+    lengths = list(dict.fromkeys(max(n, least) for n in edges if n > 0))
+    first = [(n, "normal" if i % 2 == 0 else "spikes") for i, n in enumerate(lengths)]
+    second = [(n, "spikes" if i % 2 == 0 else "normal") for i, n in enumerate(lengths)]
+    longer = [n for n in lengths if n > block] or lengths
+    return first + second + [(longer[i % len(longer)], k) for i, k in enumerate((*KINDS[2:], *KINDS[1:]))]
+
+
+@dataclass
+class Trial:
+    """One input of a subject, and the schedule of threads that it runs under."""
+
+    subject: Subject
+    sizes: Mapping[str, int]
+    kind: str
+    seed: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{dict(self.sizes)}, {self.kind}, schedule {self.seed}"
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        """The inputs."""
+        c = self.subject.cascade
+        rng = np.random.default_rng((self.number, 7))
+        streams = frozenset() if c.axis is None else frozenset((c.axis,))
+        own = self.kind if self.kind not in ("spikes", "deep", "high") else "normal"
+        arrays = draw_arrays(c.tensors, self.sizes, own, rng, streams)
+        for t in c.tensors:
+            if streams & set(t.axes) and is_float(t.dtype) and self.kind in ("spikes", "deep", "high"):
+                axis = next(i for i, a in enumerate(t.axes) if a in streams)
+                self._moved(np.moveaxis(arrays[t.name], axis, -1), t.dtype)
+        return arrays
+
+    def _moved(self, a: Array, dtype: str) -> None:
+        """Numbers far from zero; the stream is the last axis."""
+        far = min(SPIKE, float(finfo(numpy_dtype(dtype)).max) / 4)
+        if self.kind != "spikes":
+            a[...] = (a.astype(float) + (far if self.kind == "high" else -far)).astype(a.dtype)
+            return
+        n, block = a.shape[-1], self.subject.options.block or self.subject.hint
+        places = [n - 1, 0, min(block, n) - 1, min(block, n - 1), n // 2, min(2 * block, n) - 1, max(n - 2, 0)]
+        for k, row in enumerate(np.ndindex(*a.shape[:-1])):
+            a[row][places[k // 2 % len(places)]] = far if k % 2 == 0 else -far
+
+    @cached_property
+    def expected(self) -> dict[str, Expected]:
+        """What the results must be."""
+        with np.errstate(all="ignore"):
+            return expected_results((self.subject.cascade,), dict(self.arrays), sizes=dict(self.sizes))
+
+    def wrong(self, kernel: HostCudaKernel) -> str | None:
+        """What a kernel computes wrong, or does wrong; None when nothing is."""
+        c = self.subject.fused.cascade
+        inputs = [self.subject.lying(self.arrays[t.name], t.axes) for t in c.tensors]
+        outs = {o.name: self.subject.lying(np.full([self.sizes[base_axis(a)] for a in o.axes], 77,
+                                                   numpy_dtype(o.dtype)), o.axes) for o in c.outs}
+        try:
+            with scheduled(self.seed), np.errstate(all="ignore"):
+                kernel.run(inputs, list(outs.values()), self.sizes)
+        except CudaFault as fault:
+            return f"{fault.kind}, line {fault.line}"
+        except LaunchError as error:
+            return f"refused launch: {error}"
+        finite = all(np.isfinite(a).all() for a in self.arrays.values() if is_float(a.dtype))
+        for name, got in outs.items():
+            discrete = got.dtype.kind in "biu" and not finite  # positions and truth values then: docs/order.md
+            with np.errstate(all="ignore"):
+                if name in self.expected and not discrete and self.expected[name].wrong(got).any():
+                    return f"wrong value of {name}"
+        return None
+
+    def reaches(self, number: int) -> bool:
+        """Whether a phase runs at these lengths."""
+        return holds(self.subject.scheduled.phases[number].when, self.sizes)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a fault. by: what caught it, or "" if nothing did; trial: on which input; tried: how many."""
+
+    subject: str
+    fault: Fault
+    by: str
+    trial: str = ""
+    tried: int = 0
+
+    def __str__(self) -> str:
+        found = f"{self.by} ({self.trial})" if self.by else f"SURVIVED {self.tried} runs"
+        return f"{self.fault.kind} | {self.subject}, phase {self.fault.phase} | {self.fault.place} | {found}"
+
+
+def examine(subject: Subject, fault: Fault) -> Result | None:
+    """Run a program with a fault until something shows it; None if its text is the same without."""
+    good = subject.scheduled.program
+    try:
+        made = fault.make()
+        if (made.source, made.launches) == (good.source, good.launches):
+            return None
+        kernel = build(subject, made)
+    except (CheckError, CompileError) as error:
+        return Result(subject.name, fault, type(error).__name__)
+    tried = 0
+    for trial in subject.trials:
+        if trial.reaches(fault.phase):
+            tried += 1
+            found = trial.wrong(kernel)
+            if found:
+                return Result(subject.name, fault, found, str(trial), tried)
+    return Result(subject.name, fault, "", "", tried)
+
+
+def build(subject: Subject, program: CudaProgram) -> HostCudaKernel:
+    """The kernel on the host executor."""
+    return HostCudaKernel(subject.kernel, program=program)
+
+
+def alarms(subject: Subject) -> list[str]:
+    """What is found in the program without any fault, on all inputs: nothing, unless the test itself is wrong."""
+    kernel = build(subject, subject.scheduled.program)
+    found = ((t, t.wrong(kernel)) for t in subject.trials)
+    return [f"{subject.name}: {text} ({trial})" for trial, text in found if text]
