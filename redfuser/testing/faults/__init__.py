@@ -19,5 +19,5 @@ from redfuser.testing.faults.registry import (
     text_kind,
 )
 
-__all__ = ["Fault", "Printed", "Scheduled", "bounds", "cells", "faults_of", "kinds", "loop_kind", "phase_kind", "states",
-           "text_kind", "threads", "waits"]
+__all__ = ["Fault", "Printed", "Scheduled", "bounds", "cells", "faults_of", "kinds", "loop_kind", "phase_kind",
+           "states", "text_kind", "threads", "waits"]

@@ -128,7 +128,7 @@ def late_tasks(loop: For, free: frozenset[str]) -> Found:
 
 @loop_kind("task beyond the last")
 def long_tasks(loop: For, free: frozenset[str]) -> Found:
-    """The task loop ends one too late; only where a task is one row or one chunk: a further tile of columns is empty."""
+    """The task loop ends one too late; only where a task is one row: a further tile or chunk is empty."""
     lets = {s.name: s.expr for s in nested(loop.body) if isinstance(s, LetInt)}
     tiles = any(isinstance(x, Op) and x.fn == "mul" for e in lets.values() for x in walk(e) if isinstance(x, Op)
                 and any(isinstance(a, Const) for a in x.args))

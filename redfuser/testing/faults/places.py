@@ -114,7 +114,8 @@ def written(s: Stmt) -> set[str]:
         elif isinstance(x, Set):
             found.add(x.cell.buf.name)
         elif isinstance(x, Sweep):
-            found |= {p.cell.buf.name for p in x.puts} | {r.name for r in x.reds} | {n for f in x.folds for n in f.names}
+            found |= {p.cell.buf.name for p in x.puts} | {r.name for r in x.reds}
+            found |= {n for f in x.folds for n in f.names}
             found |= {b.name for i in x.inserts for b in (i.keys.buf, i.indices.buf)}
     return found
 

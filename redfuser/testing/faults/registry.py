@@ -2,12 +2,12 @@
 
 A kind is a small function that enumerates every place where it could be. There are three, by what they change:
 
-    @loop_kind("name")    For -> (place, For)              tile programs: the loop over tasks, before or after scheduling
+    @loop_kind("name")    For -> (place, For)              tile programs: the loop over tasks
     @phase_kind("name")   TeamPhase -> (place, TeamPhase)  what a schedule adds: barriers, homes, widths
     @text_kind("name")    Printed -> (place, Printed)      what only the printer knows: lanes, exchanges, addresses
 
-A kind yields nothing where the fault would change nothing: its docstring, or a comment, says by which criterion. It never
-asks whether a fault was found.
+A kind yields nothing where the fault would change nothing: its docstring says by which criterion. It never asks whether
+a fault was found.
 """
 
 from __future__ import annotations

@@ -58,12 +58,9 @@ def _with_value(s: Stmt, number: int, e: Expr) -> Stmt:
     if isinstance(s, (LetScalar, Set)):
         return replace(s, expr=e)
     assert isinstance(s, Sweep)
-    puts = [replace(p, expr=e) if i == number else p for i, p in enumerate(
-        [p for p in s.puts if p.cell.buf.dtype.startswith("float")])]
-    kept: list[Put] = []
-    for p in s.puts:
-        kept.append(puts.pop(0) if p.cell.buf.dtype.startswith("float") else p)
-    return replace(s, puts=tuple(kept))
+    floats = [p for p in s.puts if p.cell.buf.dtype.startswith("float")]
+    new: Put = replace(floats[number], expr=e)
+    return replace(s, puts=tuple(new if p is floats[number] else p for p in s.puts))
 
 
 def _fewer(e: Expr) -> Iterator[tuple[str, Expr]]:

@@ -10,7 +10,7 @@ from redfuser.codegen.cuda import TeamPhase
 from redfuser.codegen.cuda.nodes import REGISTER
 from redfuser.codegen.cuda.ranges import Ranges
 from redfuser.codegen.cuda.sweep import results
-from redfuser.codegen.nodes import Buf, For, Set, Sweep
+from redfuser.codegen.nodes import Buf, For, LetInt, LetScalar, Set, Sweep
 from redfuser.codegen.passes.bodies import Body, nested
 from redfuser.ir import MONOIDS, Const
 from redfuser.testing.faults.bounds import counts
@@ -171,7 +171,7 @@ def _neighbours(body: Body, s: Sweep, t: Sweep) -> bool:
                 for y in b[i + 1 :]:
                     if y is t:
                         return True
-                    if isinstance(y, (For, Sweep)) or not isinstance(y, Set) and "Let" not in type(y).__name__:
+                    if isinstance(y, (For, Sweep)) or not isinstance(y, (Set, LetInt, LetScalar)):
                         break
     return False
 
