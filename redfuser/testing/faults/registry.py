@@ -19,11 +19,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from redfuser.codegen.cuda import CudaProgram, CudaTarget, Launch, TeamPhase, print_phases, schedule
+from redfuser.codegen.cuda.prelude import prelude
 from redfuser.codegen.nodes import For, Kernel, Sweep
 from redfuser.codegen.passes.bodies import nested
 
 _END = "\n}\n"
 _SWEEP = "/* sweep "
+_NAMESPACE = "\nnamespace redfuser {\n"
+_FUNCTION = "\n/* Each task by "
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,15 @@ class Scheduled:
         before, _, after = self.text(number)
         launches = list(self.program.launches)
         launches[number] = changed.launch
-        return replace(self.program, source=before + "\n".join(changed.lines) + after, launches=tuple(launches))
+        source = _with_prelude(before + "\n".join(changed.lines) + after)
+        return replace(self.program, source=source, launches=tuple(launches))
+
+
+def _with_prelude(source: str) -> str:
+    """A text whose functions have changed, with the device functions that they mention now."""
+    top = source.index(_NAMESPACE) + len(_NAMESPACE)
+    functions = source.index(_FUNCTION) + 1
+    return f"{source[:top]}{prelude(source[functions:])}\n{source[functions:]}"
 
 
 LoopKind = Callable[[For, frozenset[str]], Iterator[tuple[str, For]]]

@@ -90,12 +90,13 @@ def plant(fn: Callable[..., Any], *arguments: Any, count: int = 40, seed: int = 
 
 def campaign(subjects: Sequence[Subject], count: int, seed: int, only: Iterable[str] = (),
              tell: Callable[[object], None] = lambda _: None) -> Planted:
-    """Run the programs of subjects without a fault, then with `count` of them, kinds and subjects in turn."""
+    """Run the programs of subjects with `count` faults, kinds and subjects in turn, and without any. Phases that no
+    input reaches (of empty arrays) have none."""
     started = time.perf_counter()
     planted = Planted(seed, tuple(s.name for s in subjects))
     known = {s.name: s for s in subjects}
     chosen = set(only)
-    places = [(s.name, f) for s in subjects for f in faults_of(s.scheduled, chosen)]
+    places = [(s.name, f) for s in subjects for f in faults_of(s.scheduled, chosen) if s.runs(f.phase)]
     for name, fault in draw(places, len(places), random.Random(seed)):
         if len(planted.results) == count:
             break

@@ -33,10 +33,16 @@ def _decayed(x: Any) -> Any:
 
 
 def _causal_rows(x: Any) -> Any:
-    """Softmax weights of earlier positions alone, and their sum: a mask by positions."""
-    masked = np.where(np.arange(x.shape[1])[None, :] <= np.arange(x.shape[0])[:, None] + 1, x, -np.inf)
+    """Maximum and sum of exponentials from one position on: a mask by positions."""
+    masked = np.where(np.arange(x.shape[1])[None, :] >= np.arange(x.shape[0])[:, None], x, -np.inf)
     m = masked.max(axis=1, keepdims=True)
     return m[:, 0], np.exp(masked - m).sum(axis=1)
+
+
+def _router(x: Any) -> Any:
+    """The three largest weights of a softmax, as they are: the sum decides them."""
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return rf.topk(e / e.sum(axis=1, keepdims=True), 3)
 
 
 def _named(name: str) -> Callable[..., Any]:
@@ -55,8 +61,8 @@ _MADE: Mapping[str, tuple[Callable[..., Any], tuple[tuple[Any, ...], ...], str, 
     "logsumexp, split": (_entry("weighted_logsumexp"), (*X, *X), "float32", SPLIT, 64, ""),
     "variance, split": (_named("moments"), X, "float32", SPLIT, 64, ""),
     "layer norm": (_named("layer_norm"), (*X, ("n",)), "float32", BLOCKS, 64, ""),
-    "router": (_named("router"), X, "float32", BLOCKS, 64, ""),
-    "router of a block": (_named("router"), X, "float32", Options(), 2048, ""),
+    "router": (_router, X, "float32", BLOCKS, 64, ""),
+    "router of a block": (_router, X, "float32", Options(), 2048, ""),
     "argmax": (_named("position"), X, "float32", BLOCKS, 64, ""),
     "argmax, split": (_named("position"), X, "float32", SPLIT, 64, ""),
     "quantised product": (_entry("clipped_absmax_dot"), (*X, ("n",)), "float32", BLOCKS, 64, ""),

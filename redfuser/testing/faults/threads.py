@@ -192,10 +192,11 @@ def unlisted(p: Printed) -> Found:
 
 @text_kind("order of equal keys")
 def later_places(p: Printed) -> Found:
-    """Places of a list count as later than new elements, where elements come in several blocks."""
+    """Places of a list count as later than new elements, where elements come in several blocks. What enters a list of
+    one place is better than what is there: no keys are equal."""
     for s, lines in p.sweeps:
         inside = any(s in nested(x.body) for x in nested(p.phase.loop.body) if isinstance(x, For))
-        if s.inserts and inside:
+        if s.inserts and s.inserts[0].length > 1 and inside:
             for at in lines:
                 if f"z - {s.inserts[0].length}," in p.lines[at]:
                     changed = p.lines[at].replace(f"z - {s.inserts[0].length},", "z + 1000000,")

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from redfuser.codegen.cuda import CudaProgram, CudaTarget
-from redfuser.codegen.nodes import Kernel
+from redfuser.codegen.nodes import For, Kernel
+from redfuser.codegen.passes.bodies import nested
 from redfuser.derivation import FusedCascade
 from redfuser.errors import CheckError, CompileError
 from redfuser.extract import Options
 from redfuser.extract.gpu import Gpu
 from redfuser.extract.plan_gpu import gpu_plan
-from redfuser.ir import Cascade, Tuple, run_cascade, walk
+from redfuser.ir import Cascade, Const, Tuple, run_cascade, walk
 from redfuser.ir.contract import Expected, expected_results
 from redfuser.ir.dtypes import finfo, is_float, numpy_dtype
 from redfuser.ir.ops import PIVOT
@@ -38,15 +39,25 @@ ROWS = (5, 29, 1, 14)
 COLUMNS = (5, 67, 33, 130)
 """Lengths of rows where threads take neighbouring ones: beside a tile, and some tiles."""
 INNER = (3, 5, 2, 8)
-KINDS = ("normal", "spikes", "ties", "sorted", "deep", "nan", "masked", "high", "wide", "nothing alive")
-"""Kinds of inputs: those of `redfuser.testing.inputs`; spikes: one element per row far above or below all others,
-first, last, or beside the edges of blocks; deep, high: all elements far from zero on one side."""
-UNMEASURED = ("normal", "ties", "sorted", "wide")
+KINDS = ("normal", "spikes", "rare ties", "ties", "sorted", "deep", "nan", "masked", "high", "wide", "nothing alive")
+"""Kinds of inputs: those of `redfuser.testing.inputs`, and
+
+spikes       one element per row far above or below all others: first, last, or beside the edges of blocks
+rare ties    few different numbers, the largest of them rare
+deep, high   all elements far from zero on one side
+"""
+MOVED = ("spikes", "rare ties", "deep", "high")
+"""Kinds that are made from normal numbers."""
+UNMEASURED = ("normal", "rare ties", "ties", "sorted", "wide")
 """Kinds of inputs for operators of users, of whose rounding the contract says nothing."""
 NEAR = 1e-4
 """Relative difference that counts as none for them."""
-LONG = 256
+LONG = 1024
 """Length of the stream from which on inputs are fewer."""
+LEAST_BLOCK = 8
+"""Longer than steps of unrolled loops."""
+MANY = (219, 241)
+"""Rows that are not split: more than two for each multiprocessor."""
 MOST = 2_000_000
 """Elements of a trial, the sizes of all axes multiplied, above which it is left out."""
 
@@ -79,6 +90,19 @@ class Subject:
         dtype = compute_dtype(c, FuseOptions())
         return tile_step(gpu_plan(self.fused, sizes, TARGET.gpu, layouts, dtype, self.options))
 
+    @cached_property
+    def block(self) -> int:
+        """Elements of the stream between two corrections: the longest step of a loop; without one, the hint."""
+        steps = [x.step.value for p in self.scheduled.phases for x in nested(p.loop.body)
+                 if isinstance(x, For) and isinstance(x.step, Const)]
+        longest = max(map(int, steps), default=1)
+        return longest if longest >= LEAST_BLOCK else self.hint
+
+    @cached_property
+    def round(self) -> int:
+        """Elements that all threads of a team take before one of them takes another vector."""
+        return max((p.team * w.elements for p in self.scheduled.phases for w in p.widths), default=1)
+
     @property
     def measured(self) -> bool:
         """Whether the numerical contract bounds the rounding of all reductions."""
@@ -98,15 +122,18 @@ class Subject:
         """Inputs in the order in which they are tried."""
         return list(self._drawn())
 
+    def runs(self, number: int) -> bool:
+        """Whether some input reaches a phase."""
+        return any(t.reaches(number) for t in self.trials)
+
     def _drawn(self) -> Iterator[Trial]:
         c = self.cascade
         streams = frozenset(() if c.axis is None else (c.axis,))
-        plan = [(n, k) for n, k in _plan(self) if self.measured or k in UNMEASURED]
-        for number, (length, kind) in enumerate(plan):
+        for number, (length, kind, rows) in enumerate(_plan(self)):
             sizes: dict[str, int] = {}
             for i, a in enumerate(self.fused.cascade.axes):
-                own = COLUMNS if a.name == self.contiguous else ROWS if _is_row(self.fused.cascade, a.name) else INNER
-                one = length if a.name in streams else own[(number + i) % len(own)]
+                own = COLUMNS if a.name == self.contiguous else rows if _is_row(self.fused.cascade, a.name) else INNER
+                one = length if a.name in streams else own[(number + number // 4 + i) % len(own)]
                 sizes[base_axis(a.name)] = a.size or sizes.get(base_axis(a.name), one)
             if float(np.prod([float(n) for n in sizes.values()])) <= MOST:
                 yield Trial(self, sizes, kind, (0, 1, 5, 11)[number % 4], number)
@@ -124,20 +151,33 @@ def _is_row(c: Cascade, axis: str) -> bool:
     return any(axis in r.axes for r in c.reductions)
 
 
-def _plan(s: Subject) -> list[tuple[int, str]]:
-    """Lengths of the stream with kinds of inputs: beside the ends of all loops first, then all kinds."""
-    block, chunk = s.options.block or s.hint, s.options.chunk or 0
-    edges = [block + 1, s.hint, 2 * block + 1, block - 1, 1, 131, 3, 3 * block + 17]
+def _plan(s: Subject) -> list[tuple[int, str, tuple[int, ...]]]:
+    """Lengths of the stream, kinds of inputs, rows: each length with two kinds, each kind with lengths up to a block
+    and beyond; where few rows are split, many of them as well."""
+    lengths = _lengths(s)
+    kinds = [k for k in KINDS if s.measured or k in UNMEASURED]
+    plan = [(n, ("normal", "spikes")[i % 2 if s.measured else 0], ROWS) for i, n in enumerate(lengths)]
+    if max(lengths) <= LONG:
+        plan += [(n, ("spikes", "normal")[i % 2 if s.measured else 1], ROWS) for i, n in enumerate(lengths)]
+    short, long = ([n for n in lengths if (n > s.block) == beyond] or lengths for beyond in (False, True))
+    for some in (long, short):
+        plan += [(some[i % len(some)], k, ROWS) for i, k in enumerate(kinds)]
+    if s.options.chunk:
+        plan += [(long[i % len(long)], k, MANY) for i, k in enumerate((*kinds, "normal"))]
+    return plan
+
+
+def _lengths(s: Subject) -> list[int]:
+    """Lengths beside the ends of all loops over the stream: those that show most first."""
+    block = s.block
+    edges = [block + 1, min(s.hint, block), 2 * block + 1, block - 1, 1, 131, 3, s.hint + 1]
+    edges += [3 * block + 17] if block <= LONG else []
+    edges += [s.hint, s.hint - 1] if s.hint > block else []
+    chunk = s.options.chunk or 0
     edges += [chunk, chunk + 1, 2 * chunk + 67, 3 * chunk - 1] if chunk else []
-    edges += [2 * s.hint + 1] if s.hint > block else []
-    least = max([a.size or 1 for a in s.cascade.axes if a.name != s.cascade.axis], default=1)
-    lengths = list(dict.fromkeys(max(n, least) for n in edges if n > 0))
-    first = [(n, "normal" if i % 2 == 0 else "spikes") for i, n in enumerate(lengths)]
-    second = [(n, "spikes" if i % 2 == 0 else "normal") for i, n in enumerate(lengths)]
-    longer = [n for n in lengths if n > block] or lengths
-    if s.hint > LONG:
-        second = []
-    return first + second + [(longer[i % len(longer)], k) for i, k in enumerate((*KINDS[2:], *KINDS[1:]))]
+    edges += [s.round + 5] if s.round > max(edges) else []
+    least = max((a.size or 1 for a in s.cascade.axes if a.name != s.cascade.axis), default=1)
+    return list(dict.fromkeys(max(n, least) for n in edges))
 
 
 @dataclass(frozen=True)
@@ -171,21 +211,24 @@ class Trial:
         c = self.subject.cascade
         rng = np.random.default_rng((self.number, 7))
         streams = frozenset() if c.axis is None else frozenset((c.axis,))
-        own = self.kind if self.kind not in ("spikes", "deep", "high") else "normal"
+        own = self.kind if self.kind not in MOVED else "normal"
         arrays = draw_arrays(c.tensors, self.sizes, own, rng, streams)
         for t in c.tensors:
-            if streams & set(t.axes) and is_float(t.dtype) and self.kind in ("spikes", "deep", "high"):
+            if streams & set(t.axes) and is_float(t.dtype) and self.kind in MOVED:
                 axis = next(i for i, a in enumerate(t.axes) if a in streams)
                 self._moved(np.moveaxis(arrays[t.name], axis, -1), t.dtype)
         return arrays
 
     def _moved(self, a: Array, dtype: str) -> None:
-        """Numbers far from zero; the stream is the last axis."""
+        """Numbers far from zero, or few different ones; the stream is the last axis."""
+        if self.kind == "rare ties":
+            a[...] = (np.round(a.astype(float) * 2) / 2).astype(a.dtype)
+            return
         far = min(SPIKE, float(finfo(numpy_dtype(dtype)).max) / 4)
         if self.kind != "spikes":
             a[...] = (a.astype(float) + (far if self.kind == "high" else -far)).astype(a.dtype)
             return
-        n, block = a.shape[-1], self.subject.options.block or self.subject.hint
+        n, block = a.shape[-1], self.subject.block
         places = [n - 1, 0, min(block, n) - 1, min(block, n - 1), n // 2, min(2 * block, n) - 1, max(n - 2, 0)]
         for k, row in enumerate(np.ndindex(*a.shape[:-1])):
             a[row][places[k // 2 % len(places)]] = far if k % 2 == 0 else -far
