@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,6 +35,8 @@ Array = np.ndarray[Any, Any]
 TARGET = CudaTarget(Gpu.of("sm_80"))
 SPIKE = 1000.0
 """Above this an exponential overflows in every precision."""
+RARE = 8.0
+"""Beyond all normal numbers."""
 ROWS = (5, 29, 1, 14)
 """Lengths of the rows: fewer and more than all teams of a launch, one more than they, and one alone."""
 COLUMNS = (5, 67, 33, 130)
@@ -43,12 +46,12 @@ KINDS = ("normal", "spikes", "rare ties", "ties", "sorted", "deep", "nan", "mask
 """Kinds of inputs: those of `redfuser.testing.inputs`, and
 
 spikes       one element per row far above or below all others: first, last, or beside the edges of blocks
-rare ties    few different numbers, the largest of them rare
+rare ties    few different numbers; the largest of a row, or the smallest, twice: near its beginning and at its end
 deep, high   all elements far from zero on one side
 """
 MOVED = ("spikes", "rare ties", "deep", "high")
 """Kinds that are made from normal numbers."""
-UNMEASURED = ("normal", "rare ties", "ties", "sorted", "wide")
+UNMEASURED = ("normal", "rare ties", "ties", "sorted")
 """Kinds of inputs for operators of users, of whose rounding the contract says nothing."""
 NEAR = 1e-4
 """Relative difference that counts as none for them."""
@@ -58,8 +61,9 @@ LEAST_BLOCK = 8
 """Longer than steps of unrolled loops."""
 MANY = (219, 241)
 """Rows that are not split: more than two for each multiprocessor."""
-MOST = 2_000_000
-"""Elements of a trial, the sizes of all axes multiplied, above which it is left out."""
+MOST = 300_000
+"""Elements of a trial, all sizes multiplied, above which it has few rows; a
+fifteenth where elements are reductions themselves, each of which a thread computes alone."""
 
 
 @dataclass(frozen=True)
@@ -127,16 +131,22 @@ class Subject:
         return any(t.reaches(number) for t in self.trials)
 
     def _drawn(self) -> Iterator[Trial]:
-        c = self.cascade
-        streams = frozenset(() if c.axis is None else (c.axis,))
         for number, (length, kind, rows) in enumerate(_plan(self)):
-            sizes: dict[str, int] = {}
-            for i, a in enumerate(self.fused.cascade.axes):
-                own = COLUMNS if a.name == self.contiguous else rows if _is_row(self.fused.cascade, a.name) else INNER
-                one = length if a.name in streams else own[(number + number // 4 + i) % len(own)]
-                sizes[base_axis(a.name)] = a.size or sizes.get(base_axis(a.name), one)
-            if float(np.prod([float(n) for n in sizes.values()])) <= MOST:
-                yield Trial(self, sizes, kind, (0, 1, 5, 11)[number % 4], number)
+            sizes = self._sizes(number, length, rows)
+            if math.prod(sizes.values()) > (MOST if len(sizes) == 2 else MOST // 15):
+                sizes = self._sizes(number, length, ROWS[:1])
+            yield Trial(self, sizes, kind, (0, 1, 5, 11)[number % 4], number)
+
+    def _sizes(self, number: int, length: int, rows: tuple[int, ...]) -> dict[str, int]:
+        """Lengths of all axes: of the stream, of the rows (their first axis), and of others."""
+        c = self.fused.cascade
+        first = next((a.name for a in c.axes if any(a.name in r.axes for r in c.reductions)), "")
+        sizes: dict[str, int] = {}
+        for i, a in enumerate(c.axes):
+            own = COLUMNS if a.name == self.contiguous else rows if a.name == first else INNER
+            one = length if a.name == c.axis else own[(number + number // 4 + i) % len(own)]
+            sizes[base_axis(a.name)] = a.size or sizes.get(base_axis(a.name), one)
+        return sizes
 
     def lying(self, a: Array, axes: Sequence[str]) -> Array:
         """The same array, contiguous along the axis that the schedule takes for it."""
@@ -144,11 +154,6 @@ class Subject:
             return np.ascontiguousarray(a)
         at = list(axes).index(self.contiguous)
         return np.moveaxis(np.ascontiguousarray(np.moveaxis(a, at, -1)), -1, at)
-
-
-def _is_row(c: Cascade, axis: str) -> bool:
-    """Whether an axis is one that results have, or outputs in rows."""
-    return any(axis in r.axes for r in c.reductions)
 
 
 def _plan(s: Subject) -> list[tuple[int, str, tuple[int, ...]]]:
@@ -221,14 +226,16 @@ class Trial:
 
     def _moved(self, a: Array, dtype: str) -> None:
         """Numbers far from zero, or few different ones; the stream is the last axis."""
+        n, far = a.shape[-1], min(SPIKE, float(finfo(numpy_dtype(dtype)).max) / 4)
         if self.kind == "rare ties":
             a[...] = (np.round(a.astype(float) * 2) / 2).astype(a.dtype)
+            for k, row in enumerate(np.ndindex(*a.shape[:-1])):
+                a[row][[n // 7, n - 1]] = RARE if k % 2 == 0 else -RARE
             return
-        far = min(SPIKE, float(finfo(numpy_dtype(dtype)).max) / 4)
         if self.kind != "spikes":
             a[...] = (a.astype(float) + (far if self.kind == "high" else -far)).astype(a.dtype)
             return
-        n, block = a.shape[-1], self.subject.block
+        block = self.subject.block
         places = [n - 1, 0, min(block, n) - 1, min(block, n - 1), n // 2, min(2 * block, n) - 1, max(n - 2, 0)]
         for k, row in enumerate(np.ndindex(*a.shape[:-1])):
             a[row][places[k // 2 % len(places)]] = far if k % 2 == 0 else -far
