@@ -25,7 +25,7 @@ def mutants(fused: FusedCascade) -> Iterator[tuple[FusedCascade, str]]:
             yield mutant, description
 
 
-def _other_monoid(monoid: str) -> str:
+def other_monoid(monoid: str) -> str:
     """Another monoid whose values look the same; the same one where there is none."""
     kind, colon, length = monoid.partition(":")
     return _OTHER_MONOID.get(monoid) or _OTHER_ORDER.get(kind, kind) + colon + length
@@ -55,7 +55,7 @@ def _all(fused: FusedCascade) -> Iterator[tuple[FusedCascade, str]]:
             yield replace(fused, corrections=new), f"correction of {name}: {what}"
     for i, a in enumerate(fused.accumulators):
         others = fused.accumulators[:i], fused.accumulators[i + 1 :]
-        wrong = replace(a, monoid=_other_monoid(a.monoid))
+        wrong = replace(a, monoid=other_monoid(a.monoid))
         if wrong != a:
             what = f"{a.name}: {wrong.monoid} for {a.monoid}"
             yield replace(fused, accumulators=(*others[0], wrong, *others[1])), what
