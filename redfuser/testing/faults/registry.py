@@ -24,9 +24,8 @@ from redfuser.codegen.nodes import For, Kernel, Sweep
 from redfuser.codegen.passes.bodies import nested
 
 _END = "\n}\n"
-_SWEEP = "/* sweep "
+_SWEEP = "/* for all "
 _NAMESPACE = "\nnamespace redfuser {\n"
-_FUNCTION = "\n/* Each task by "
 
 
 @dataclass(frozen=True)
@@ -93,14 +92,16 @@ class Scheduled:
         before, _, after = self.text(number)
         launches = list(self.program.launches)
         launches[number] = changed.launch
-        source = _with_prelude(before + "\n".join(changed.lines) + after)
+        first = f"\n/* {launches[0].name}: "
+        source = _with_prelude(before + "\n".join(changed.lines) + after, first)
         return replace(self.program, source=source, launches=tuple(launches))
 
 
-def _with_prelude(source: str) -> str:
-    """A text whose functions have changed, with the device functions that they mention now."""
+def _with_prelude(source: str, first: str) -> str:
+    """A text whose functions have changed, with the device functions that they mention now. first: what the comment
+    before the first kernel begins with."""
     top = source.index(_NAMESPACE) + len(_NAMESPACE)
-    functions = source.index(_FUNCTION) + 1
+    functions = source.index(first) + 1
     return f"{source[:top]}{prelude(source[functions:])}\n{source[functions:]}"
 
 

@@ -24,7 +24,7 @@ Found = Iterator[tuple[str, Printed]]
 def _each(p: Printed, pattern: str, new: str) -> Found:
     """Every line that holds a pattern, with the first match replaced; a line that becomes empty goes away."""
     for at, line in enumerate(p.lines):
-        if line.strip().startswith("/*") or not re.search(pattern, line):
+        if line.strip().startswith(("/*", "* ")) or not re.search(pattern, line):
             continue
         text = re.sub(pattern, new, line, count=1)
         yield line.strip(), p.with_line(at, *([text] if text.strip() else []))
