@@ -152,7 +152,7 @@ def test_drawn_operators_are_commutative_where_asked(m):
     assert not m.definition.ordered
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(shapes_and_strides((3, 5), "float64"), shapes_and_strides(ndim=3, empty=True), shapes_and_strides((4,), "bool"))
 def test_layouts_have_the_shape_and_values_that_were_asked_for(a, b, c):
     assert (a.shape, a.dtype) == ((3, 5), np.float64)
@@ -164,7 +164,7 @@ def test_layouts_have_the_shape_and_values_that_were_asked_for(a, b, c):
 def test_layouts_are_awkward():
     seen = set()
 
-    @settings(max_examples=80, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=60, deadline=None, database=None, derandomize=True)
     @given(shapes_and_strides((3, 5)))
     def collect(a):
         seen.update(np.sign(a.strides).tolist())
