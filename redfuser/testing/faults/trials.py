@@ -62,6 +62,8 @@ LEAST_BLOCK = 8
 """Longer than steps of unrolled loops."""
 MANY = (219, 241)
 """Rows that are not split: more than two for each multiprocessor."""
+WIDE = 801
+"""Columns side by side: more than all teams of a launch take at a time."""
 MOST = 300_000
 """Elements of a trial, all sizes multiplied, above which it has few rows; a
 fifteenth where elements are reductions themselves, each of which a thread computes alone."""
@@ -144,7 +146,7 @@ class Subject:
         first = next((a.name for a in c.axes if any(a.name in r.axes for r in c.reductions)), "")
         sizes: dict[str, int] = {}
         for i, a in enumerate(c.axes):
-            own = COLUMNS if a.name == self.contiguous else rows if a.name == first else INNER
+            own = rows if a.name in (first, self.contiguous) else INNER
             one = length if a.name == c.axis else own[(number + number // 4 + i) % len(own)]
             sizes[base_axis(a.name)] = a.size or sizes.get(base_axis(a.name), one)
         return sizes
@@ -162,13 +164,16 @@ def _plan(s: Subject) -> list[tuple[int, str, tuple[int, ...]]]:
     and beyond; where few rows are split, many of them as well."""
     lengths = _lengths(s)
     kinds = [k for k in KINDS if s.measured or k in UNMEASURED]
+    rows = COLUMNS if s.contiguous else ROWS
     plan: list[tuple[int, str, tuple[int, ...]]]
-    plan = [(n, ("normal", "spikes")[i % 2 if s.measured else 0], ROWS) for i, n in enumerate(lengths)]
+    plan = [(n, ("normal", "spikes")[i % 2 if s.measured else 0], rows) for i, n in enumerate(lengths)]
     if max(lengths) <= LONG:
-        plan += [(n, ("spikes", "normal")[i % 2 if s.measured else 1], ROWS) for i, n in enumerate(lengths)]
+        plan += [(n, ("spikes", "normal")[i % 2 if s.measured else 1], rows) for i, n in enumerate(lengths)]
     short, long = ([n for n in lengths if (n > s.block) == beyond] or lengths for beyond in (False, True))
     for some in (long, short):
-        plan += [(some[i % len(some)], k, ROWS) for i, k in enumerate(kinds)]
+        plan += [(some[i % len(some)], k, rows) for i, k in enumerate(kinds)]
+    if s.contiguous:
+        plan += [(short[i % len(short)], k, (WIDE,)) for i, k in enumerate(kinds[:2])]
     if s.options.chunk:
         plan += [(long[i % len(long)], k, MANY) for i, k in enumerate((*kinds, "normal"))]
     return plan
@@ -194,9 +199,10 @@ class Near:
     value: Array
 
     def wrong(self, got: Array) -> Array:
-        """Where a result is not close; by NaN it never is."""
+        """Where a result is not close; NaN is close to NaN alone."""
         with np.errstate(all="ignore"):
-            return np.asarray(~(np.abs(got - self.value) <= NEAR * np.maximum(1.0, np.abs(self.value))))
+            close = np.abs(got - self.value) <= NEAR * np.maximum(1.0, np.abs(self.value))
+            return np.asarray(~(close | (np.isnan(got) & np.isnan(self.value))))
 
 
 @dataclass
