@@ -31,7 +31,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cpu import check
+from cpu import check  # pyright: ignore[reportAttributeAccessIssue]  # not tests/cpu
 from gpu_cases import GpuCase, Size, cases
 from gpu_places import DevicePlace, HostPlace, NoGpu, Place
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cpu import interleaved
+from cpu import interleaved  # pyright: ignore[reportAttributeAccessIssue]  # not tests/cpu
 from families.cases import RAGGED, WORKLOADS, Workload
 
 import redfuser as rf

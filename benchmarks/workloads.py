@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cpu import OURS, interleaved
+from cpu import OURS, interleaved  # pyright: ignore[reportAttributeAccessIssue]  # not tests/cpu
 from families import attention, quantised, routing
 from model import Entry, kernel, measure
 

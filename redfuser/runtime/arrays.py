@@ -102,7 +102,7 @@ class Port:
         """
         if isinstance(array, np.generic) and self.kind is np.ndarray:
             array = np.asarray(array)
-        found: Array = array
+        found: Any = array
         if not isinstance(array, self.kind):
             library = "NumPy" if self.kind is np.ndarray else "CuPy"
             raise DTypeError(f"argument {self.name!r} is a {type(array).__name__}, not a {library} array; pass "
