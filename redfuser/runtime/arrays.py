@@ -100,19 +100,18 @@ class Port:
         ShapeError
             other lengths than `sizes` says.
         """
-        if isinstance(array, np.generic) and self.kind is np.ndarray:
-            array = np.asarray(array)
-        found: Any = array
-        if not isinstance(array, self.kind):
+        scalar = isinstance(array, np.generic) and self.kind is np.ndarray
+        found: Array = np.asarray(array) if scalar else array
+        if not isinstance(found, self.kind):
             library = "NumPy" if self.kind is np.ndarray else "CuPy"
             raise DTypeError(f"argument {self.name!r} is a {type(array).__name__}, not a {library} array; pass "
                              f"{'np' if library == 'NumPy' else 'cupy'}.asarray(...)")
-        if array.dtype != self.dtype and array.dtype.newbyteorder("=") != self.dtype:
+        if found.dtype != self.dtype and found.dtype.newbyteorder("=") != self.dtype:
             raise DTypeError(
-                f"argument {self.name!r} has dtype {array.dtype}, this kernel was compiled for "
+                f"argument {self.name!r} has dtype {found.dtype}, this kernel was compiled for "
                 f"{self.dtype.name}; convert it with .astype({self.dtype.name!r})"
             )
-        shape = array.shape
+        shape = found.shape
         for got, axis in zip(shape, self.axes, strict=False):
             if got != (sizes.get(axis, -1) if isinstance(axis, str) else axis):
                 break
