@@ -101,11 +101,12 @@ class Port:
             other lengths than `sizes` says.
         """
         scalar = isinstance(array, np.generic) and self.kind is np.ndarray
-        found: Array = np.asarray(array) if scalar else array
-        if not isinstance(found, self.kind):
+        given: Any = np.asarray(array) if scalar else array
+        if not isinstance(given, self.kind):
             library = "NumPy" if self.kind is np.ndarray else "CuPy"
             raise DTypeError(f"argument {self.name!r} is a {type(array).__name__}, not a {library} array; pass "
                              f"{'np' if library == 'NumPy' else 'cupy'}.asarray(...)")
+        found: Array = given
         if found.dtype != self.dtype and found.dtype.newbyteorder("=") != self.dtype:
             raise DTypeError(
                 f"argument {self.name!r} has dtype {found.dtype}, this kernel was compiled for "
