@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -20,6 +21,9 @@ from redfuser.testing.faults.places import (
 )
 from redfuser.testing.faults.registry import loop_kind
 from redfuser.testing.mutate import other_monoid
+
+LARGE = 1e30
+"""Larger than all numbers of inputs, and a number in every precision."""
 
 Found = Iterator[tuple[str, For]]
 
@@ -146,7 +150,8 @@ def other_reduction(loop: For, free: frozenset[str]) -> Found:
 
 @loop_kind("wrong identity")
 def other_identity(loop: For, free: frozenset[str]) -> Found:
-    """A state starts as 1 instead of 0, as 0 instead of an infinity. Keys of empty lists are left out: nothing compares
+    """A state starts as 1 instead of 0, as a large number instead of an infinity (0 is an identity among numbers >= 0).
+    Keys of empty lists are left out: nothing compares
     them; so are positions in lists, which say that a place is empty only until the list is full."""
     lists = {i.keys.buf for s in _sweeps(loop) for i in s.inserts} | {i.indices.buf for s in _sweeps(loop)
                                                                      for i in s.inserts}
@@ -175,7 +180,7 @@ def _other(c: Const) -> Const:
     """A constant that is no identity of the same monoid."""
     if isinstance(c.value, bool):
         return Const(not c.value)
-    return Const(0.0) if abs(float(c.value)) == float("inf") else Const(c.value + 1)
+    return Const(-math.copysign(LARGE, c.value)) if math.isinf(c.value) else Const(c.value + 1)
 
 
 @loop_kind("operands of an ordered fold exchanged")

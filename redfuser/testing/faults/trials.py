@@ -194,9 +194,10 @@ class Near:
     value: Array
 
     def wrong(self, got: Array) -> Array:
-        """Where a result is not close; by NaN it never is."""
+        """Where a result is not close; to NaN only NaN is."""
         with np.errstate(all="ignore"):
-            return np.asarray(~(np.abs(got - self.value) <= NEAR * np.maximum(1.0, np.abs(self.value))))
+            near = np.abs(got - self.value) <= NEAR * np.maximum(1.0, np.abs(self.value))
+            return np.asarray(~(near | (np.isnan(got) & np.isnan(self.value))))
 
 
 @dataclass
