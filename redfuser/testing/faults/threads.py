@@ -189,7 +189,7 @@ def unlisted(p: Printed) -> Found:
         if not s.inserts or s.inserts[0].length < 2:
             continue
         for at in lines:
-            if p.lines[at].strip() in ("__syncwarp();", "__syncthreads();"):
+            if re.fullmatch(r"__sync(warp|threads)\(\w*\);", p.lines[at].strip()):
                 before, after = p.lines[at - 1].strip(), p.lines[at + 1].strip()
                 last = after == "}" and Unguarded(p.phase, s).anywhere()
                 if before == "}" and (last or "z < count" in after):
