@@ -71,7 +71,8 @@ class Scheduled:
     @staticmethod
     def of(kernel: Kernel, target: CudaTarget, free: Iterable[str] = ()) -> Scheduled:
         """As the printer schedules it."""
-        return Scheduled(kernel, tuple(schedule_phase(kernel, p, target) for p in kernel.phases), target, frozenset(free))
+        phases = tuple(schedule_phase(kernel, p, target) for p in kernel.phases)
+        return Scheduled(kernel, phases, target, frozenset(free))
 
     @cached_property
     def program(self) -> CudaProgram:
