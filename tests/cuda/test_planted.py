@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +12,14 @@ from fused_examples import logsumexp, pivoted_variance, softmax, sums
 from order_examples import best, composed, peak, routing, top_positions
 
 import redfuser as rf
+from redfuser.codegen.cuda import TeamPhase
 from redfuser.codegen.cuda.nodes import Barrier
 from redfuser.codegen.passes.bodies import nested
 from redfuser.errors import ArgumentError
 from redfuser.extract import Options
 from redfuser.testing import plant
 from redfuser.testing.faults import Printed, faults_of, kinds
-from redfuser.testing.faults.registry import LOOP_KINDS, TEXT_KINDS
+from redfuser.testing.faults.registry import LOOP_KINDS, TEXT_KINDS, draw
 from redfuser.testing.faults.run import campaign, main
 from redfuser.testing.faults.trials import Subject, alarms
 from redfuser.testing.faults.waits import Unguarded
@@ -60,6 +62,7 @@ def test_the_schedules_need_no_further_barrier():
     """Otherwise a barrier could seem to be needed that is not."""
     for s in SUBJECTS:
         for p in s.scheduled.phases:
+            assert isinstance(p, TeamPhase)
             assert not Unguarded(p).anywhere(), s.name
 
 
@@ -80,18 +83,24 @@ def test_each_fault_changes_the_program():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_faults_are_caught_and_good_programs_raise_no_alarm(host, seed):
     chosen = SUBJECTS[seed::2]
-    planted = campaign(chosen, 5, seed)
-    assert len(planted.results) == 5
+    planted = campaign(chosen, 4, seed)
+    assert len(planted.results) == 4
     assert planted.ok, str(planted)
-    assert len({r.fault.kind for r in planted.results}) == 5
+    assert len({r.fault.kind for r in planted.results}) == 4
 
 
 def test_a_function_of_ones_own(host):
     planted = plant(softmax_of, rf.spec(("rows", "n"), "float32"), count=2, seed=5)
     assert planted.ok, str(planted)
     assert "2 of 2 faults caught (100 %)" in str(planted)
-    again = plant(softmax_of, rf.spec(("rows", "n"), "float32"), count=2, seed=5)
-    assert [(r.fault, r.by, r.trial) for r in again.results] == [(r.fault, r.by, r.trial) for r in planted.results]
+
+
+def test_the_seed_decides_which_faults():
+    places = [(s.name, f) for s in SUBJECTS for f in faults_of(s.scheduled)]
+    first, again, other = (draw(places, 60, random.Random(seed)) for seed in (3, 3, 4))
+    assert first == again != other
+    assert len({f.kind for _, f in first}) == len(kinds())
+    assert len(draw(places, 10**6, random.Random(0))) == len(places)
 
 
 def idle(p: Printed):
