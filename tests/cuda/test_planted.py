@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from fused_examples import logsumexp, pivoted_variance, softmax, sums, weighted_variance
+from fused_examples import logsumexp, pivoted_variance, softmax, sums
 from order_examples import best, composed, peak, routing, top_positions
 
 import redfuser as rf
+from redfuser.codegen.cuda import TeamPhase
 from redfuser.codegen.cuda.nodes import Barrier
 from redfuser.codegen.passes.bodies import nested
 from redfuser.errors import ArgumentError
 from redfuser.extract import Options
 from redfuser.testing import plant
 from redfuser.testing.faults import Printed, faults_of, kinds
-from redfuser.testing.faults.registry import LOOP_KINDS, TEXT_KINDS
+from redfuser.testing.faults.registry import LOOP_KINDS, TEXT_KINDS, draw
 from redfuser.testing.faults.run import campaign, main
 from redfuser.testing.faults.trials import Subject, alarms
 from redfuser.testing.faults.waits import Unguarded
@@ -35,7 +37,7 @@ SUBJECTS = [
     subject("softmax of a warp", softmax(), Options()),
     subject("softmax of a block", softmax(), Options(), 2048),
     subject("variance", pivoted_variance(), SPLIT),
-    subject("columns", weighted_variance(), COLUMNS, contiguous="p"),
+    subject("columns", logsumexp(), COLUMNS, contiguous="p"),
     subject("list", best()),
     subject("list of a block", best(), Options(), 2048),
     subject("router", routing()),
@@ -60,6 +62,7 @@ def test_the_schedules_need_no_further_barrier():
     """Otherwise a barrier could seem to be needed that is not."""
     for s in SUBJECTS:
         for p in s.scheduled.phases:
+            assert isinstance(p, TeamPhase)
             assert not Unguarded(p).anywhere(), s.name
 
 
@@ -80,18 +83,24 @@ def test_each_fault_changes_the_program():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_faults_are_caught_and_good_programs_raise_no_alarm(host, seed):
     chosen = SUBJECTS[seed::2]
-    planted = campaign(chosen, 8, seed)
-    assert len(planted.results) == 8
+    planted = campaign(chosen, 4, seed)
+    assert len(planted.results) == 4
     assert planted.ok, str(planted)
-    assert len({r.fault.kind for r in planted.results}) == 8
+    assert len({r.fault.kind for r in planted.results}) == 4
 
 
 def test_a_function_of_ones_own(host):
-    planted = plant(softmax_of, rf.spec(("rows", "n"), "float32"), count=3, seed=5)
+    planted = plant(softmax_of, rf.spec(("rows", "n"), "float32"), count=2, seed=5)
     assert planted.ok, str(planted)
-    assert "3 of 3 faults caught (100 %)" in str(planted)
-    again = plant(softmax_of, rf.spec(("rows", "n"), "float32"), count=3, seed=5)
-    assert [(r.fault, r.by, r.trial) for r in again.results] == [(r.fault, r.by, r.trial) for r in planted.results]
+    assert "2 of 2 faults caught (100 %)" in str(planted)
+
+
+def test_the_seed_decides_which_faults():
+    places = [(s.name, f) for s in SUBJECTS for f in faults_of(s.scheduled)]
+    first, again, other = (draw(places, 60, random.Random(seed)) for seed in (3, 3, 4))
+    assert first == again != other
+    assert len({f.kind for _, f in first}) == len(kinds())
+    assert len(draw(places, 10**6, random.Random(0))) == len(places)
 
 
 def idle(p: Printed):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from redfuser.codegen.kinds import BOOL, INT, REAL, dtype_kind, kind_of
 from redfuser.codegen.nodes import At, For, If, LetInt, LetScalar, Put, Set, Stmt, Sweep
-from redfuser.codegen.passes.bodies import Body, expressions, lane_expressions, nested
+from redfuser.codegen.passes.bodies import Body, lane_expressions, nested
 from redfuser.codegen.show import show_expr, show_stmt
 from redfuser.ir import Expr, Op, Var, children, walk, with_children
 
@@ -93,16 +93,63 @@ def is_whole(e: Expr, scope: dict[str, str]) -> bool:
     return kind_of(e, scope) == INT
 
 
-def reads(loop: For) -> set[Expr]:
-    """Every variable, and every buffer's name as a variable, that some expression of the task reads."""
-    found: set[Expr] = set()
+def live(loop: For) -> set[str]:
+    """Names of variables and buffers that decide a result, or which statements run. (A state that only decides itself
+    does not: of a recurrence, the factor of what came before everything.)"""
+    sources: dict[str, set[str]] = {}
+    roots: set[str] = set()
+
+    def flows(to: str, *exprs: Expr) -> None:
+        sources.setdefault(to, set()).update(*map(_names, exprs))
+
     for s in nested(loop.body):
-        for e in expressions(s):
-            found |= {Var(x.buf.name) if isinstance(x, At) else x for x in walk(e) if isinstance(x, (At, Var))}
-        if isinstance(s, Sweep):
-            for i in s.inserts:
-                found |= {Var(i.keys.buf.name), Var(i.indices.buf.name)}
+        if isinstance(s, (LetInt, LetScalar)):
+            flows(s.name, s.expr)
+        elif isinstance(s, If):
+            roots |= _names(s.condition)
+        elif isinstance(s, For):
+            roots |= _names(s.lo) | _names(s.hi)
+        elif isinstance(s, Set):
+            _stored(s.cell, s.expr, flows, roots)
+        elif isinstance(s, Sweep):
+            roots |= _names(s.lo) | _names(s.hi)
+            _swept(s, flows, roots)
+    found: set[str] = set()
+    while roots:
+        name = roots.pop()
+        found.add(name)
+        roots |= sources.get(name, set()) - found
     return found
+
+
+Flow = Callable[..., None]
+
+
+def _swept(s: Sweep, flows: Flow, roots: set[str]) -> None:
+    for p in s.puts:
+        _stored(p.cell, p.expr, flows, roots)
+    for r in s.reds:
+        flows(r.name, r.expr)
+    for f in s.folds:
+        for name, element, law in zip(f.names, f.elements, f.combine, strict=True):
+            flows(name, element)
+            parts = zip(f.names, f.left, f.right, strict=True)
+            flows(name, *(Var(n) for n, a, b in parts if {a, b} & _names(law)))
+    for i in s.inserts:
+        for cell in (i.keys, i.indices):
+            flows(cell.buf.name, i.key, i.index)
+
+
+def _stored(cell: At, e: Expr, flows: Flow, roots: set[str]) -> None:
+    if cell.buf.home in ("reg", "local"):
+        flows(cell.buf.name, e, *cell.idx)
+    else:
+        roots |= _names(e).union(*map(_names, cell.idx))
+
+
+def _names(e: Expr) -> set[str]:
+    """Variables and buffers that an expression reads."""
+    return {x.buf.name if isinstance(x, At) else x.name for x in walk(e) if isinstance(x, (At, Var))}
 
 
 def written(s: Stmt) -> set[str]:
@@ -157,4 +204,4 @@ def element_data(p: Put) -> bool:
 
 
 __all__ = ["Change", "Place", "certain_cells", "changed", "depends", "edits", "element_data", "is_free", "is_whole",
-           "only_free", "reads", "scope_of", "show_expr", "title", "written"]
+           "live", "only_free", "scope_of", "show_expr", "title", "written"]

@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from redfuser.codegen.cuda import CudaProgram, CudaTarget, Launch, TeamPhase, print_phases, schedule
+from redfuser.codegen.cuda import CudaProgram, CudaTarget, Launch, TeamPhase, print_phases
+from redfuser.codegen.cuda.kernel import schedule_phase
 from redfuser.codegen.cuda.prelude import prelude
+from redfuser.codegen.cuda.tiles.nodes import FragmentPhase
 from redfuser.codegen.nodes import For, Kernel, Sweep
 from redfuser.codegen.passes.bodies import nested
 
@@ -56,17 +58,21 @@ class Printed:
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A tile program with the schedule of its phases. free: variables whose value decides nothing (pivots)."""
+    """A tile program with the schedule of its phases. free: variables whose value decides nothing (pivots).
+
+    No kind knows phases of fragments (products on matrix units) yet: they stay as they are.
+    """
 
     kernel: Kernel
-    phases: tuple[TeamPhase, ...]
+    phases: tuple[TeamPhase | FragmentPhase, ...]
     target: CudaTarget
     free: frozenset[str] = frozenset()
 
     @staticmethod
     def of(kernel: Kernel, target: CudaTarget, free: Iterable[str] = ()) -> Scheduled:
         """As the printer schedules it."""
-        return Scheduled(kernel, tuple(schedule(kernel, p, target) for p in kernel.phases), target, frozenset(free))
+        phases = tuple(schedule_phase(kernel, p, target) for p in kernel.phases)
+        return Scheduled(kernel, phases, target, frozenset(free))
 
     @cached_property
     def program(self) -> CudaProgram:
@@ -81,11 +87,13 @@ class Scheduled:
     def text(self, number: int) -> tuple[str, Printed, str]:
         """The text of a phase, with all that stands before and after it."""
         source, launch = self.program.source, self.program.launches[number]
+        phase = self.phases[number]
+        assert isinstance(phase, TeamPhase)
         head = re.search(rf'extern "C" __global__ [^\n]*\b{launch.name}\(\n(?:[^\n]*,\n)*[^\n]*\) {{\n', source)
         assert head is not None, launch.name
         end = source.index(_END, head.end())
         lines = tuple(source[head.end() : end].split("\n"))
-        return source[: head.end()], Printed(lines, launch, self.phases[number]), source[end:]
+        return source[: head.end()], Printed(lines, launch, phase), source[end:]
 
     def with_text(self, number: int, changed: Printed) -> CudaProgram:
         """The program with another text of a phase."""
@@ -170,6 +178,8 @@ def faults_of(scheduled: Scheduled, only: Iterable[str] = ()) -> list[Fault]:
     wanted = set(only) or set(kinds())
     found: list[Fault] = []
     for number, phase in enumerate(scheduled.phases):
+        if not isinstance(phase, TeamPhase):
+            continue
         for name in (n for n in LOOP_KINDS if n in wanted):
             for place, loop in LOOP_KINDS[name](phase.loop, scheduled.free):
                 found.append(_of_phase(scheduled, name, number, place, replace(phase, loop=loop)))

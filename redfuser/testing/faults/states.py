@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,12 +15,15 @@ from redfuser.testing.faults.places import (
     changed,
     depends,
     is_free,
+    live,
     only_free,
-    reads,
     title,
 )
 from redfuser.testing.faults.registry import loop_kind
 from redfuser.testing.mutate import other_monoid
+
+LARGE = 1e30
+"""Larger than all numbers of inputs, and a number in every precision."""
 
 Found = Iterator[tuple[str, For]]
 
@@ -82,13 +86,14 @@ def _fewer(e: Expr) -> Iterator[tuple[str, Expr]]:
 @loop_kind("factor or term of a correction missing")
 def lesser_correction(loop: For, free: frozenset[str]) -> Found:
     """In corrections, and in merges of the states of parts."""
+    used = live(loop)
 
     def edit(at: Place) -> Iterator[Change]:
         inside = any(isinstance(x, If) and any(depends(x.condition, y.var) for y in at.loops) for x in at.outer)
         if not (inside or _merges(at)) or only_free(at.stmt, free):
             return
         for number, (e, name) in enumerate(_values(at.stmt)):
-            for text, new in _fewer(e):
+            for text, new in _fewer(e) if name in used else ():
                 yield f"{name}: {text}", (_with_value(at.stmt, number, new),)
 
     yield from changed(loop, edit)
@@ -97,13 +102,13 @@ def lesser_correction(loop: For, free: frozenset[str]) -> Found:
 @loop_kind("state not stored")
 def forgotten_state(loop: For, free: frozenset[str]) -> Found:
     """A block, or a part, does not enter a state that is read later on."""
-    used = reads(loop)
+    used = live(loop)
 
     def edit(at: Place) -> Iterator[Change]:
         s = at.stmt
         if not isinstance(s, Set) or not at.loops or isinstance(s.expr, Const) or _inside_repair(at):
             return
-        if s.cell.buf.home == "reg" and Var(s.cell.buf.name) in used and not only_free(s, free):
+        if s.cell.buf.home == "reg" and s.cell.buf.name in used and not only_free(s, free):
             yield title(s), ()
 
     yield from changed(loop, edit)
@@ -130,6 +135,7 @@ def forgetful(loop: For, free: frozenset[str]) -> Found:
 @loop_kind("wrong monoid")
 def other_reduction(loop: For, free: frozenset[str]) -> Found:
     """A maximum for a sum, a minimum for a maximum, and so on."""
+    used = live(loop)
 
     def edit(at: Place) -> Iterator[Change]:
         s = at.stmt
@@ -137,7 +143,7 @@ def other_reduction(loop: For, free: frozenset[str]) -> Found:
             return
         for i, r in enumerate(s.reds):
             other = other_monoid(r.monoid)
-            if other != r.monoid and not is_free(r.name, free):
+            if other != r.monoid and r.name in used and not is_free(r.name, free):
                 new: Red = replace(r, monoid=other)
                 yield f"{r.name}: {other} for {r.monoid}", (replace(s, reds=(*s.reds[:i], new, *s.reds[i + 1 :])),)
 
@@ -146,21 +152,21 @@ def other_reduction(loop: For, free: frozenset[str]) -> Found:
 
 @loop_kind("wrong identity")
 def other_identity(loop: For, free: frozenset[str]) -> Found:
-    """A state starts as 1 instead of 0, as 0 instead of an infinity. Keys of empty lists are left out: nothing compares
-    them; so are positions in lists, which say that a place is empty only until the list is full."""
-    lists = {i.keys.buf for s in _sweeps(loop) for i in s.inserts} | {i.indices.buf for s in _sweeps(loop)
-                                                                     for i in s.inserts}
-    used = reads(loop)
+    """A state starts as 1 instead of 0, as a large number instead of an infinity (0 is an identity among numbers >= 0).
+    Keys of empty lists are left out: nothing compares them; so are positions in lists, which say that a place is empty
+    only until the list is full."""
+    lists = {b for s in _sweeps(loop) for i in s.inserts for b in (i.keys.buf, i.indices.buf)}
+    used = live(loop)
 
     def edit(at: Place) -> Iterator[Change]:
         s = at.stmt
-        if isinstance(s, Set) and isinstance(s.expr, Const) and Var(s.cell.buf.name) in used and not only_free(s, free):
+        if isinstance(s, Set) and isinstance(s.expr, Const) and s.cell.buf.name in used and not only_free(s, free):
             if not _inside_repair(at):
                 yield title(s), (replace(s, expr=_other(s.expr)),)
         elif isinstance(s, Sweep):
             for i, p in enumerate(s.puts):
                 if isinstance(p.expr, Const) and p.cell.buf not in lists and p.cell.buf.home == "local" and (
-                        not is_free(p.cell.buf.name, free) and not _inside_repair(at)):
+                        p.cell.buf.name in used and not is_free(p.cell.buf.name, free) and not _inside_repair(at)):
                     new = replace(p, expr=_other(p.expr))
                     yield title(s), (replace(s, puts=(*s.puts[:i], new, *s.puts[i + 1 :])),)
 
@@ -175,7 +181,7 @@ def _other(c: Const) -> Const:
     """A constant that is no identity of the same monoid."""
     if isinstance(c.value, bool):
         return Const(not c.value)
-    return Const(0.0) if abs(float(c.value)) == float("inf") else Const(c.value + 1)
+    return Const(-math.copysign(LARGE, c.value)) if math.isinf(c.value) else Const(c.value + 1)
 
 
 @loop_kind("operands of an ordered fold exchanged")
@@ -195,12 +201,13 @@ def turned_fold(loop: For, free: frozenset[str]) -> Found:
 @loop_kind("fold forgets a state")
 def lazy_fold(loop: For, free: frozenset[str]) -> Found:
     """A part of the combined state is that of the left one."""
+    used = live(loop)
 
     def edit(at: Place) -> Iterator[Change]:
         s = at.stmt
         for i, f in enumerate(s.folds if isinstance(s, Sweep) else ()):
             for k, name in enumerate(f.names):
-                if f.combine[k] != Var(f.left[k]) and Var(name) in reads(loop):
+                if f.combine[k] != Var(f.left[k]) and name in used:
                     kept = (*f.combine[:k], Var(f.left[k]), *f.combine[k + 1 :])
                     assert isinstance(s, Sweep)
                     yield f"{name} of {title(s)}", (_with_fold(s, i, replace(f, combine=kept)),)
@@ -215,6 +222,7 @@ def _with_fold(s: Sweep, number: int, f: Fold) -> Sweep:
 @loop_kind("position off by one")
 def off_position(loop: For, free: frozenset[str]) -> Found:
     """The index of an element that enters a fold or a list."""
+    used = live(loop)
 
     def edit(at: Place) -> Iterator[Change]:
         s = at.stmt
@@ -222,7 +230,7 @@ def off_position(loop: For, free: frozenset[str]) -> Found:
             return
         for i, f in enumerate(s.folds):
             for k, (name, dtype) in enumerate(zip(f.names, f.dtypes, strict=True)):
-                if dtype.startswith("int") and Var(name) in reads(loop):
+                if dtype.startswith("int") and name in used:
                     elements = (*f.elements[:k], op("add", f.elements[k], 1), *f.elements[k + 1 :])
                     yield f"{name} of {title(s)}", (_with_fold(s, i, replace(f, elements=elements)),)
         for i, x in enumerate(s.inserts):

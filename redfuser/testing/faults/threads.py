@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,8 @@ from redfuser.ir import MONOIDS, Const
 from redfuser.testing.faults.bounds import counts
 from redfuser.testing.faults.places import certain_cells, depends, element_data, title
 from redfuser.testing.faults.registry import Printed, phase_kind, text_kind
+from redfuser.testing.faults.states import LARGE
+from redfuser.testing.faults.waits import Unguarded
 from redfuser.testing.mutate import other_monoid
 
 Found = Iterator[tuple[str, Printed]]
@@ -130,11 +133,12 @@ def other_functor(p: Printed) -> Found:
 
 @text_kind("wrong identity of a thread")
 def other_start(p: Printed) -> Found:
-    """Threads start a reduction from something else than its identity: from 1, or from 0 where it is no number."""
+    """Threads start a reduction from something else than its identity: from 1 or 0, from a large number where that is
+    infinite."""
     for s, lines in p.sweeps:
         for r in s.reds:
             start = MONOIDS[r.monoid].identity
-            new = "0" if start in (float("inf"), float("-inf")) or start is True or start == 1 else "1"
+            new = f"{'-' if start > 0 else ''}{LARGE}f" if math.isinf(start) else "0" if start else "1"
             for at in lines:
                 found = re.fullmatch(rf"(\s*\w+ {r.name}\w* = )[^;]*;", p.lines[at])
                 if found and not found.group(1).strip().startswith("const"):
@@ -179,14 +183,16 @@ def _neighbours(body: Body, s: Sweep, t: Sweep) -> bool:
 @text_kind("barrier of a list missing")
 def unlisted(p: Printed) -> Found:
     """Of the two barriers of an insertion: before the new list is copied, and behind it. A list of one place has one
-    thread that does both."""
+    thread that does both; the second one is needed where others than those that wrote its places touch the list next.
+    """
     for s, lines in p.sweeps:
         if not s.inserts or s.inserts[0].length < 2:
             continue
         for at in lines:
-            if p.lines[at].strip() in ("__syncwarp();", "__syncthreads();"):
+            if re.fullmatch(r"__sync(warp|threads)\(\w*\);", p.lines[at].strip()):
                 before, after = p.lines[at - 1].strip(), p.lines[at + 1].strip()
-                if before == "}" and (after == "}" or "z < count" in after):
+                last = after == "}" and Unguarded(p.phase, s).anywhere()
+                if before == "}" and (last or "z < count" in after):
                     yield f"{title(s)}, before {after}", p.with_line(at)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from redfuser.codegen.cuda import CudaProgram, CudaTarget
+from redfuser.codegen.cuda import CudaProgram, CudaTarget, TeamPhase
 from redfuser.codegen.nodes import For, Kernel
 from redfuser.codegen.passes.bodies import nested
 from redfuser.derivation import FusedCascade
@@ -97,10 +97,14 @@ class Subject:
         dtype = compute_dtype(c, FuseOptions())
         return tile_step(gpu_plan(self.fused, sizes, TARGET.gpu, layouts, dtype, self.options))
 
+    @property
+    def _teams(self) -> list[TeamPhase]:
+        return [p for p in self.scheduled.phases if isinstance(p, TeamPhase)]
+
     @cached_property
     def block(self) -> int:
         """Elements of the stream between two corrections: the longest step of a loop; without one, the hint."""
-        steps = [x.step.value for p in self.scheduled.phases for x in nested(p.loop.body)
+        steps = [x.step.value for p in self._teams for x in nested(p.loop.body)
                  if isinstance(x, For) and isinstance(x.step, Const)]
         longest = max(map(int, steps), default=1)
         return longest if longest >= LEAST_BLOCK else self.hint
@@ -108,7 +112,7 @@ class Subject:
     @cached_property
     def round(self) -> int:
         """Elements that all threads of a team take before one of them takes another vector."""
-        return max((p.team * w.elements for p in self.scheduled.phases for w in p.widths), default=1)
+        return max((p.team * w.elements for p in self._teams for w in p.widths), default=1)
 
     @property
     def measured(self) -> bool:

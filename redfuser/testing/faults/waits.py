@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from redfuser.codegen.cuda import TeamPhase
-from redfuser.codegen.cuda.accesses import LIST, Access, accesses
+from redfuser.codegen.cuda.accesses import LIST, ONE, OWN, Access, accesses
 from redfuser.codegen.cuda.homes import touched
 from redfuser.codegen.cuda.nodes import REGISTER, Barrier
 from redfuser.codegen.cuda.sweep import results
 from redfuser.codegen.nodes import Buf, For, If, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body
+from redfuser.ir import Const
 from redfuser.testing.faults.places import Change, Place, changed, title
 from redfuser.testing.faults.registry import phase_kind
 
@@ -23,11 +24,14 @@ class Unguarded:
 
     Barriers inside of sweeps count as well: of a block that reduces or folds, and behind each list. What this finds no
     conflict in needs no other barrier; so a barrier whose loss it does not notice separates nothing. From one task to
-    the next only scratch can conflict: arrays are other elements there.
+    the next only scratch can conflict: arrays are other elements there. A range of one element is done by the thread
+    that stores single values, an insertion of one element into a list of one place as well.
+
+    bare : an insertion that is taken without the barrier behind it
     """
 
-    def __init__(self, phase: TeamPhase) -> None:
-        self.phase = phase
+    def __init__(self, phase: TeamPhase, bare: Sweep | None = None) -> None:
+        self.phase, self.bare = phase, bare
         private = {h.buf for h in phase.homes if h.kind == REGISTER}
         self.watched: set[Buf] = touched(phase.loop.body) - private
         self.found = False
@@ -47,7 +51,7 @@ class Unguarded:
         if isinstance(s, Barrier):
             return frozenset()
         width = self.phase.width(s.lo, s.hi) if isinstance(s, Sweep) else 0
-        own = frozenset(a for a in accesses(s, width) if a.buf in self.watched)
+        own = frozenset(_by_one(s, a) for a in accesses(s, width) if a.buf in self.watched)
         self.found |= any(_conflict(p, a) for p in pending for a in own)
         pending |= frozenset(replace(a, sweep=None) for a in own)
         if isinstance(s, For):
@@ -55,8 +59,20 @@ class Unguarded:
             pending |= once | self._body(s.body, once)
         elif isinstance(s, If):
             pending |= self._body(s.body, pending)
+        if s is self.bare:
+            lists = {a.buf for a in own}
+            return frozenset(Access(b, OWN, True, 1, dim=len(b.shape) - 1) for b in lists if b.home == "local")
         waits = isinstance(s, Sweep) and self.phase.team > 32 and results(s) > 0
         return frozenset() if waits or any(a.how == LIST for a in own) else pending
+
+
+def _by_one(s: Stmt, a: Access) -> Access:
+    """The access, as that of one thread where only the first one has an element."""
+    if isinstance(s, Sweep) and isinstance(s.lo, Const) and s.hi == Const(s.lo.value + 1):
+        single = all(i.length == 1 for i in s.inserts)
+        if a.how == OWN or (a.how == LIST and single):
+            return Access(a.buf, ONE, a.write)
+    return a
 
 
 def _conflict(before: Access, after: Access) -> bool:
