@@ -157,6 +157,7 @@ def test_devices(cuda):
     f = rf.fuse(softmax)
     first, second = cuda.put(X), cuda.put(X, device=1)
     close(f(first), softmax(X))
+    assert "CUDA" in str(f.explain(second))  # compiled for its device, although another one is current
     y = f(second)
     assert (y.device.id, cuda.device) == (1, 0)  # the arrays' device, not the current one
     close(y, softmax(X))
