@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 
@@ -271,3 +272,15 @@ def test_threads_share_a_kernel(cuda):
         close(y, softmax(X))
     assert len(found) == 4
     assert cuda.count("compile") == 1
+
+
+def test_doctor_lists_the_gpus(monkeypatch):
+    from redfuser.cli.doctor import collect
+
+    for machine, key, words in ((Cuda(), "device 1", "Stand-in 1, sm_90a, 2 multiprocessors"),
+                                (Cuda(capability="75"), "device 0", "kernels need sm_80"),
+                                (Cuda(driver=False), "devices", "none: cudaErrorInsufficientDriver")):
+        monkeypatch.setitem(sys.modules, "cupy", machine.cupy)
+        assert re.search(words, str(collect()["gpu"][key]))
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert not {"devices", "device 0"} & collect()["gpu"].keys()
