@@ -133,7 +133,7 @@ def test_numbers_travel_as_arguments_and_constants_are_copied_once(cuda):
 
 def test_less_shared_memory_is_planned_for(cuda, monkeypatch):
     """A plan whose launch asks for too much is made again: first by the device's limit, then by what kernels have."""
-    x = RNG.standard_normal((3, 16_000))
+    x = RNG.standard_normal((1, 16_000))
     roomy = rf.fuse(softmax)
     roomy(cuda.put(x))
     asked = max(e[3] for e in cuda.log if e[0] == "launch")
