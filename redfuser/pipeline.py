@@ -387,7 +387,7 @@ def cuda_kernel_step(kernel: Kernel) -> HostCudaKernel:
 
 
 def device_kernel_step(kernel: Kernel, gpu: Gpu, arrays: DeviceArrays) -> CudaKernel:
-    """8: print as CUDA, compile with CuPy for the current device. `arrays`: where outputs and workspace come from."""
+    """8: print as CUDA, compile with CuPy. `arrays`: where outputs and workspace come from, and the device."""
     from redfuser.runtime.cuda.gpu_kernel import CudaKernel
 
     with logs.patience(f"compiling {kernel.name} takes a while: it is done once and kept"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 
@@ -132,7 +133,7 @@ def test_numbers_travel_as_arguments_and_constants_are_copied_once(cuda):
 
 def test_less_shared_memory_is_planned_for(cuda, monkeypatch):
     """A plan whose launch asks for too much is made again: first by the device's limit, then by what kernels have."""
-    x = RNG.standard_normal((3, 16_000))
+    x = RNG.standard_normal((1, 16_000))
     roomy = rf.fuse(softmax)
     roomy(cuda.put(x))
     asked = max(e[3] for e in cuda.log if e[0] == "launch")
@@ -157,6 +158,7 @@ def test_devices(cuda):
     f = rf.fuse(softmax)
     first, second = cuda.put(X), cuda.put(X, device=1)
     close(f(first), softmax(X))
+    assert "CUDA" in str(f.explain(second))  # compiled for its device, although another one is current
     y = f(second)
     assert (y.device.id, cuda.device) == (1, 0)  # the arrays' device, not the current one
     close(y, softmax(X))
@@ -270,3 +272,15 @@ def test_threads_share_a_kernel(cuda):
         close(y, softmax(X))
     assert len(found) == 4
     assert cuda.count("compile") == 1
+
+
+def test_doctor_lists_the_gpus(monkeypatch):
+    from redfuser.cli.doctor import collect
+
+    for machine, key, words in ((Cuda(), "device 1", "Stand-in 1, sm_90a, 2 multiprocessors"),
+                                (Cuda(capability="75"), "device 0", "kernels need sm_80"),
+                                (Cuda(driver=False), "devices", "none: cudaErrorInsufficientDriver")):
+        monkeypatch.setitem(sys.modules, "cupy", machine.cupy)
+        assert re.search(words, str(collect()["gpu"][key]))
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert not {"devices", "device 0"} & collect()["gpu"].keys()

@@ -39,7 +39,7 @@ class DeviceArrays:
     def entered(self) -> Iterator[None]:
         """Inside, the device and the caller's stream are current. Arrays that are made while a graph is captured live
         as long as the program, because the graph goes on to use their memory."""
-        with self.cupy.cuda.Device(self.device.id), self._stream():
+        with self.on_device(), self._stream():
             made: list[Any] = []
             self._call.made = made if self._capturing() else None
             try:
@@ -48,6 +48,11 @@ class DeviceArrays:
                 self._call.made = None
                 if made:
                     self._captured.append(made)
+
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Inside, the device is current: for what is made outside of a call."""
+        device: AbstractContextManager[Any] = self.cupy.cuda.Device(self.device.id)
+        return device
 
     def _stream(self) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -75,10 +80,11 @@ class DeviceArrays:
     def number(self, value: Host, dtype: Any) -> Any:
         """A number as an array on the device. It travels as a kernel's argument: nothing waits."""
         wanted = numpy_dtype(dtype)
-        made = self.empty((), wanted)
         # by its bits: CuPy fills with zeros where a number equals 0, and so does -0.0
         unsigned = np.dtype(f"u{wanted.itemsize}")
-        made.view(unsigned).fill(np.asarray(value).astype(wanted).view(unsigned)[()])
+        with self.on_device():
+            made = self.empty((), wanted)
+            made.view(unsigned).fill(np.asarray(value).astype(wanted).view(unsigned)[()])
         return made
 
     def constant(self, name: str, value: Host, dtype: Any) -> Any:
@@ -87,8 +93,9 @@ class DeviceArrays:
         host: Host = np.array(value, numpy_dtype(dtype), order="C")
         known = self._constants.get(name)
         if known is None or known[0].shape != host.shape or known[0].tobytes() != host.tobytes():
-            copy = self.cupy.asarray(host.view(_storage(host.dtype))).view(host.dtype)
-            self.cupy.cuda.get_current_stream().synchronize()  # other streams may read it in later calls
+            with self.on_device():
+                copy = self.cupy.asarray(host.view(_storage(host.dtype))).view(host.dtype)
+                self.cupy.cuda.get_current_stream().synchronize()  # other streams may read it in later calls
             known = self._constants[name] = (host, copy)
         return known[1]
 

@@ -24,7 +24,7 @@ class CudaKernel(LaunchedKernel):
     path = "in CuPy's kernel cache"
 
     def __init__(self, kernel: Kernel, gpu: Gpu, arrays: DeviceArrays) -> None:
-        """Print a program and compile it for the current device.
+        """Print a program and compile it for the device of the arrays.
 
         Parameters
         ----------
@@ -43,10 +43,11 @@ class CudaKernel(LaunchedKernel):
         self._arrays = arrays
         exact = gpu.arch if gpu.arch.endswith("a") else None
         self._functions = {}
-        for launch in self.program.launches:
-            function = cupy_function(self.source, exact, launch.name, self._parameters[launch.name])
-            function.allow(launch.shared)
-            self._functions[launch.name] = function
+        with arrays.on_device():
+            for launch in self.program.launches:
+                function = cupy_function(self.source, exact, launch.name, self._parameters[launch.name])
+                function.allow(launch.shared)
+                self._functions[launch.name] = function
 
     def memory(self, outs: Sequence[Any]) -> _OnDevice:
         """See `LaunchedKernel`."""
