@@ -8,9 +8,9 @@ after the extrema below it have taken in the block, outputs on final values. Cor
 values as well and are left alone, and no bound is taken from an extreme that is corrected itself: rounding may leave it
 below its elements. An extreme of nothing alive reads 0, where all elements are infinite and the difference is too.
 
-The difference of ordered numbers never rounds to a positive one. One value rounded in two ways may differ: c x less the
-maximum of c x, as one fused multiply-add, is positive by up to the rounding of c x. That is harmless: results are right
-up to the overflow of e^x, which a rounding reaches only where |c x| > 2^30 (2^62 in float64).
+The difference of ordered numbers never rounds to a positive one. One value rounded in two ways may differ: c x less
+the maximum of c x, as one fused multiply-add, is positive by up to the rounding of c x, which overflows e^x from
+|c x| = 2^30 on. So the C printer rounds the products of such a difference before it is taken.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from redfuser.codegen.nodes import At
 from redfuser.errors import CheckError
 from redfuser.ir import OPS, Cast, Const, Expr, Op, Var, children, op, small_power, walk
 from redfuser.ir.dtypes import STORAGE_ONLY
+from redfuser.ir.ops import BELOW
 
 VECTOR = {"real": "vec", "mask": "ints", "int": "ints", "long": "longs"}
 """Lane kind -> C vector type."""
@@ -72,6 +73,11 @@ class Cell:
             if self.contiguous
             else f"{self.pointer} + ({position}) * {_step_text(self)}"
         )
+
+
+def _is_product(e: Expr) -> bool:
+    """Whether a sum with it could be one multiply-add."""
+    return isinstance(e, Op) and (e.fn == "mul" or (e.fn == "neg" and _is_product(e.args[0])))
 
 
 def _step_text(cell: Cell) -> str:
@@ -320,6 +326,16 @@ class Lanes:
             return f"(-{args[0]})"
         return f"({args[0]} {_INFIX[e.fn]} {args[1]})"
 
+    def _difference(self, e: Op) -> str:
+        """What an exponential takes that is never positive.
+
+        Its products are rounded first, as they were when an extreme took them in: one multiply-add of product and
+        extreme may be positive by as much as that rounding, which for large numbers overflows."""
+        sides = [self.value(x, "real") for x in e.args]
+        a, b = (f"rounded({bare(text)})" if _is_product(x) and mentions(x, self.var) else text
+                for x, text in zip(e.args, sides, strict=True))
+        return f"{a} {_INFIX[e.fn]} {b}"
+
     def _real_op(self, e: Op) -> str:
         if e.fn == "pow" and small_power(e.args[1]) is not None:
             exponent = small_power(e.args[1])
@@ -327,6 +343,8 @@ class Lanes:
             base = self.value(e.args[0], "real")
             base = base if base.isidentifier() else self.name("real", base)
             return f"({power_text(base, exponent, 'splat(1)')})"
+        if e.fn in BELOW.values() and isinstance(e.args[0], Op) and e.args[0].fn in ("add", "sub"):
+            return f"{_FUNCTION[e.fn]}({self._difference(e.args[0])})"
         args = [self.value(x, "real") for x in e.args]
         if e.fn in ("max", "min"):
             return self._extremum(e, args)

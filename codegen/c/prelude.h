@@ -460,6 +460,18 @@ INLINE vec exponential(vec x) { return power_of_e(x, clamp_low(-87.5f, smaller(s
 #else
 INLINE vec exponential(vec x) { return power_of_e(x, clamp_low(-708.5, smaller(splat(710.0), x))); }
 #endif
+/*section rounded */
+/* The value itself, which the compiler may not join with what is added to it. */
+INLINE vec rounded(vec x) {
+#if defined(__x86_64__) || defined(__i386__)
+  __asm__("" : "+v"(x));
+#elif defined(__aarch64__)
+  __asm__("" : "+w"(x));
+#else
+  __asm__("" : "+m"(x));
+#endif
+  return x;
+}
 /*section exponential_below */
 /* The same where x is known to be never positive, or NaN. Right up to the overflow of e^x, beyond it any number. */
 #if REAL_BITS == 32

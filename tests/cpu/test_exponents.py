@@ -154,3 +154,19 @@ def test_a_wrong_claim_shows(monkeypatch):
     assert not np.isposinf(wrong(x)).any()
     with np.errstate(all="ignore"):
         assert not np.isposinf(rf.fuse(about_mean, target="interpret")(x)).any()
+
+
+def scaled_softmax(x, s):
+    x = x * s
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float32", 1e10), ("float32", 1e37), ("float64", 1e20)])
+def test_products_are_rounded_before_the_maximum_is_subtracted(dtype, largest):
+    """As one multiply-add, the difference of a product and its maximum is positive by the rounding of the product."""
+    x = (np.random.default_rng(0).uniform(-1, 1, (50, 300)) * largest).astype(dtype)
+    scale = np.dtype(dtype).type(0.3)
+    for length in (300, 64, 7):
+        got = rf.fuse(scaled_softmax)(x[:, :length], scale)
+        np.testing.assert_allclose(got, scaled_softmax(x[:, :length], scale), rtol=1e-6, atol=1e-30)
