@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from redfuser.errors import SettingError
 from redfuser.extract.occupancy import LIMITS
 from redfuser.extract.profile import table_names, table_of
 
@@ -17,6 +18,8 @@ LEAST_CAPABILITY = 80
 EXACT = (90,)
 """Compute capabilities whose text is compiled for this architecture alone (sm_90a): it has instructions that no other
 has."""
+ARCHITECTURES = (80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
+"""Compute capabilities, as in sm_80, that kernels are made for."""
 DEFAULT = "a100"
 
 
@@ -58,14 +61,16 @@ class Gpu:
 
         Raises
         ------
-        ValueError
-            for a name that is neither.
+        SettingError
+            (a ValueError) for a name that is neither.
         """
-        if name is None or name in gpus():
-            return Gpu.load(name or DEFAULT)
-        match = re.fullmatch(r"sm_(\d+)[af]?", name)
-        if match is None:
-            raise ValueError(f"{name!r} is no GPU; known are {', '.join(gpus())} and architectures such as sm_90a")
+        if name is None or str(name).lower() in gpus():
+            return Gpu.load(str(name or DEFAULT).lower())
+        match = re.fullmatch(r"sm_(\d+)[af]?", str(name))
+        if match is None or int(match.group(1)) not in ARCHITECTURES:
+            numbers = ", ".join(f"sm_{n}" for n in ARCHITECTURES)
+            raise SettingError(f"arch={name!r} is no GPU that kernels are made for; known are {', '.join(gpus())} and "
+                               f"{numbers}, sm_90a")
         capability = int(match.group(1))
         known = [Gpu.load(n) for n in gpus()]
         alike = [g for g in known if g.capability == capability]

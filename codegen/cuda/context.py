@@ -57,7 +57,7 @@ class CudaContext(Printing):
 
     def register_home(self, buf: Buf) -> bool:
         """Whether a buffer lives in registers."""
-        home = self.team.home(buf)
+        home = None if self.phase is None else self.phase.home(buf)  # tiles know their own
         return home is not None and home.kind == REGISTER
 
     def items(self, cells: list[At]) -> int:

@@ -106,6 +106,15 @@ class Launch(Node):
     scratch: Expr | None = None
     when: Expr | None = None
 
+    def __str__(self) -> str:
+        when = "" if self.when is None else f", only when {self.when}"
+        scratch = "" if self.scratch is None else f", {self.scratch} bytes of scratch for each team"
+        names = ", ".join(str(p.name) if p.kind != "stride" else f"{p.name} stride {p.dim}" for p in self.parameters)
+        return (f"{self.name}({names}): {self.tasks} tasks, {self.teams} at a time in a block of {self.block} threads, "
+                f"{self.shared} bytes of dynamic shared memory{scratch}{when}")
+
+    __repr__ = __str__
+
 
 @node
 class CudaProgram(Node):

@@ -11,8 +11,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from redfuser.codegen.c.scalars import LIBM, Scalars, power_text
+from redfuser.codegen.c.scalars import LIBM, Scalars, bare, power_text
 from redfuser.codegen.c.types import BOOL, F32, F64, INT, literal
+from redfuser.ir import Expr, Op
+from redfuser.ir.ops import BELOW
 
 
 class CudaScalars(Scalars):
@@ -32,6 +34,21 @@ class CudaScalars(Scalars):
             return literal(value, kind)
         bits = int(number.view("uint32" if kind == F32 else "uint64"))
         return f"bits_float({bits:#x}u)" if kind == F32 else f"bits_double({bits:#x}ull)"
+
+    def _op(self, e: Op) -> str:
+        inner = e.args[0]
+        if e.fn in BELOW.values() and isinstance(inner, Op) and inner.fn in ("add", "sub"):
+            kind = self.ctx.types.of(e)
+            a, b = (self._product(x, kind) for x in inner.args)
+            return self.call(e.fn, kind, f"{a} {'+' if inner.fn == 'add' else '-'} {b}")
+        return super()._op(e)
+
+    def _product(self, e: Expr, kind: str) -> str:
+        """A value; a product is rounded by itself, not joined with what is added to it (see the C printer)."""
+        if isinstance(e, Op) and e.fn == "mul":
+            a, b = (bare(self.of(x, kind)) for x in e.args)
+            return f"__{'f' if kind == F32 else 'd'}mul_rn({a}, {b})"
+        return self.of(e, kind)
 
     def call(self, fn: str, kind: str, arguments: str) -> str:
         if fn == "pow" and kind == F64:

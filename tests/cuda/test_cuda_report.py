@@ -116,7 +116,7 @@ def test_an_architecture_without_compiler_device_or_limits(host, lowered):
     assert found.notes[0].startswith("not compiled for sm_61: NVRTC")
     assert found.notes[1:] == ("no device of sm_61 is known: times are for a100 (sm_80)",
                                "occupancy is not known: no limits of sm_61 are")
-    with pytest.raises(ValueError, match="'z80' is no GPU"):
+    with pytest.raises(ValueError, match="arch='z80' is no GPU"):
         lowered.report("cuda", arch="z80")
     with pytest.raises(ValueError, match="no report for language 'c'"):
         lowered.report("c")

@@ -91,6 +91,19 @@ def test_arrays_that_no_wide_copy_reads() -> None:
     check(dense, [q[:, :, 1:], k[:, ::-1], v[:, :, 1::2]])
 
 
+def test_masked_rows_of_arrays_that_are_not_row_major() -> None:
+    """Rows that are summed again read their inputs element by element, whatever the strides."""
+    q, k, v = inputs((1, 40, 64), (1, 40, 64), (1, 40, 64))
+    check(causal, [np.asfortranarray(q[0])[None], np.asfortranarray(k[0])[None, ::-1], np.asfortranarray(v[0])[None]])
+
+
+def test_products_are_rounded_before_the_maximum_is_subtracted() -> None:
+    """As one multiply-add, the difference of a product and its maximum is positive by the rounding of the product."""
+    q, k, v = inputs((1, 17, 64), (1, 33, 64), (1, 33, 64), dtype=BF16)
+    large = [(a.astype("f4") * 1e8).astype(BF16) for a in (q, k)]
+    assert np.isfinite(check(causal, [*large, v])(*large, v).astype("f4")).all()
+
+
 def test_what_a_mask_removes_contributes_nothing() -> None:
     q, k, v = inputs((1, 40, 32), (1, 40, 32), (1, 40, 32))
     k[0, 30, 3], v[0, 20, 5], v[0, 35, 7] = np.nan, np.inf, np.nan

@@ -16,6 +16,7 @@ from redfuser.codegen.cuda.normal import normal, without_dead_stores
 from redfuser.codegen.cuda.ranges import Ranges, bounds_of
 from redfuser.codegen.nodes import At, Buf, Fold, For, LetInt, Put, Red, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import nested
+from redfuser.errors import SettingError
 from redfuser.extract import Options, choose_gpu
 from redfuser.extract.gpu import Gpu, gpus
 from redfuser.extract.plan_gpu import gpu_plan
@@ -179,7 +180,9 @@ def test_devices() -> None:
     assert Gpu.of("sm_90a").arch == "sm_90a"
     assert (Gpu.of("h100").units, Gpu.of("h100").shared) == (132, 227 << 10)
     assert Gpu.of("sm_120").shared == 99 << 10
-    with pytest.raises(ValueError, match="'abacus' is no GPU; known are a10"):
+    with pytest.raises(SettingError, match="arch='sm_75' is no GPU that kernels are made for; known are a10"):
+        Gpu.of("sm_75")
+    with pytest.raises(ValueError, match="arch='abacus' is no GPU that kernels are made for; known are a10"):
         Gpu.of("abacus")
 
 
