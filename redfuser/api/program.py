@@ -29,6 +29,7 @@ from redfuser.ir.partition import Partition
 from redfuser.ir.term import base_axis
 from redfuser.ir.views import parts_of, present, result_shape, with_products
 from redfuser.pipeline import Options
+from redfuser.runtime.library import check_apart
 from redfuser.runtime.locks import Locked
 
 Array = np.ndarray[Any, Any]
@@ -197,7 +198,7 @@ class Program(Locked):
         Raises
         ------
         ShapeError
-            when arguments do not fit together, or a maximum over nothing is asked for.
+            when arguments do not fit together, a maximum over nothing is asked for, or two of `outs` share memory.
         MemoryError
             when the workspace of a kernel cannot be allocated.
         """
@@ -211,9 +212,17 @@ class Program(Locked):
         sizes = self.sizes(values)
         if 0 in sizes.values():
             refuse_empty(self.trace, self._lengths(arguments))
+        check_apart(list(outs), [self.home.outline(a) for a in outs.values()])
+        late = self._late(values, outs)
         notes = Notes({n: arguments[n] for n in self.trace.arguments}, self._captured, outs)
+        notes.sound &= not late
+        targets: list[tuple[Array, Array]] = []  # of the caller, to be filled in the end, and what with
         for piece in self.pieces:
             results = [self._result(o, piece, outs.get(o.name), sizes) for o in piece.outputs]
+            for i, o in enumerate(piece.outputs):
+                if o.name in late:
+                    target, results[i] = results[i], self._result(o, piece, None, sizes)
+                    targets.append((target, results[i]))
             reshape = self.home.reshape
             made = [reshape(a, [sizes[base_axis(x)] for x in o.axes])
                     for o, a in zip(piece.outputs, results, strict=True)]
@@ -228,8 +237,23 @@ class Program(Locked):
                 notes.result(o.name, outs.get(o.name, r))
             notes.launch(call, built, [*zip(piece.sources, inputs, strict=True),
                                        *((o.name, a) for o, a in zip(piece.outputs, made, strict=True))])
+        for target, made_aside in targets:
+            self.home.assign(target, made_aside)
         self._remember(notes, values)
         return values
+
+    def _late(self, values: Mapping[str, Array], outs: Mapping[str, Array]) -> set[str]:
+        """The outputs whose array must not be written before the last cascade has run: a later cascade than its own
+        reads an argument or a captured array in the same memory. Of one cascade, kernels take care of that."""
+        late: set[str] = set()
+        read: set[str] = set()  # by the cascades behind
+        for piece in reversed(self.pieces):
+            for name in [o.name for o in piece.outputs if o.name in outs and read]:
+                place = self.home.outline(outs[name])
+                if any(np.may_share_memory(place, self.home.outline(values[n])) for n in read):
+                    late.add(name)
+            read.update(n for n in piece.sources if n in values)
+        return late
 
     def replay(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> Replay | None:
         """What is known of earlier calls on arrays like these."""
@@ -276,7 +300,8 @@ class Program(Locked):
         if isinstance(built, Built) and built.compiled is None:
             from redfuser.codegen import run_kernel
 
-            io = dict(zip((t.name for t in piece.cascade.tensors), inputs, strict=True))
+            apart = [a.copy() if any(np.may_share_memory(a, o) for o in outs) else a for a in inputs]
+            io = dict(zip((t.name for t in piece.cascade.tensors), apart, strict=True))
             run_kernel(built.kernel, io, {o.name: a for o, a in zip(piece.outputs, outs, strict=True)}, sizes)
             self.stats.interpreter_runs += 1
         else:

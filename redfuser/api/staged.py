@@ -18,6 +18,7 @@ from redfuser.frontend.structure import joins_of
 from redfuser.ir.dtypes import numpy_dtype
 from redfuser.ir.views import array_of
 from redfuser.pipeline import Options
+from redfuser.runtime.library import check_apart
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Staged:
 
     def run(self, arguments: Mapping[str, Array], outs: Mapping[str, Array]) -> dict[str, Array]:
         """See `Program.run`. Whatever a call of NumPy's raises is passed on."""
+        check_apart(list(outs), [self.home.outline(a) for a in outs.values()])
         nodes = self.trace.nodes
         sizes = self.trace.size_values({name: np.shape(arguments[name]) for name in self.trace.arguments})
         values: dict[int, Any] = {}

@@ -116,6 +116,76 @@ def test_outputs_over_each_other():
         fused(x, out=(a, a))
 
 
+def centred(x):
+    """Two cascades: both read the argument."""
+    return x - x.mean(-1, keepdims=True), x - x.mean(0, keepdims=True)
+
+
+@pytest.mark.parametrize("target", ["c", "interpret", "cuda-host"])
+@pytest.mark.parametrize("over", [
+    lambda m, x: (x, np.empty_like(x)), lambda m, x: (np.empty_like(x), x), lambda m, x: (x.T, np.empty_like(x)),
+    lambda m, x: (m[3:39].reshape(6, 6), m[40:76].reshape(6, 6)), lambda m, x: (x[::-1], m[36:72].reshape(6, 6).T),
+])
+def test_output_over_what_a_later_cascade_reads(over, target):
+    fused = rf.fuse(centred, target=target)
+    given, memory = data(6, 6), np.zeros(80, np.float32)
+    x = memory[:36].reshape(6, 6)
+    for beside in (False, False, True, False, True):
+        x[...] = given
+        outs = (np.empty_like(x), np.empty_like(x)) if beside else over(memory, x)
+        assert fused(x, out=outs) is outs
+        for got, wanted in zip(outs, centred(given), strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-6)
+
+
+def test_output_over_a_captured_array_that_a_later_cascade_reads():
+    weight = data(6, 6, seed=1)
+    given, kept = data(6, 6), weight.copy()
+
+    def moved(x, w):
+        return w - (x * w).mean(-1, keepdims=True), w - (x + w).mean(0, keepdims=True)
+
+    fused, other = rf.fuse(lambda x: moved(x, weight)), np.empty_like(given)
+    for _ in range(2):
+        weight[...] = kept
+        fused(given, out=(weight, other))
+        for got, wanted in zip((weight, other), moved(given, kept), strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["c", "interpret", "cuda-host"])
+def test_outputs_of_two_cascades_over_each_other(target):
+    fused, x = rf.fuse(centred, target=target), data(6, 6)
+    y, memory = np.empty_like(x), np.empty((9, 6), np.float32)
+    for _ in range(2):
+        for outs in ((y, y), (y, y.T), (memory[:6], memory[3:])):
+            with pytest.raises(ShapeError, match=r"outputs '\w+' and '\w+' share memory; pass separate arrays"):
+                fused(x, out=outs)
+        fused(x, out=(y, np.empty_like(x)))
+        np.testing.assert_allclose(y, centred(x)[0], atol=1e-6)
+
+
+def test_the_interpreter_reads_an_argument_before_an_output_replaces_it():
+    fused, x = rf.fuse(lambda x: x.sum(0) - x, target="interpret"), data(6, 6)
+    wanted = x.sum(0) - x
+    fused(x, out=x.T)
+    np.testing.assert_allclose(x.T, wanted, rtol=1e-6)
+
+
+def test_outputs_of_stages_over_arguments_and_over_each_other():
+    def stages(x):
+        return x - x.mean(-1, keepdims=True), np.sort(x, axis=0), x.T
+
+    fused, given, y = rf.fuse(stages), data(6, 6), np.empty((6, 6), np.float32)
+    for _ in range(2):
+        outs = x, _, _ = given.copy(), np.empty_like(given), np.empty_like(given)
+        fused(x, out=outs)
+        for got, wanted in zip(outs, stages(given), strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-6)
+        with pytest.raises(ShapeError, match="share memory; pass separate arrays"):
+            fused(given, out=(np.empty_like(y), y, y))
+
+
 def test_captured_arrays_are_read_where_they_lie():
     weight = data(16)
 

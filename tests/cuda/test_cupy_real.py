@@ -11,8 +11,8 @@ from standin_cupy import Cuda
 import redfuser as rf
 from redfuser.ir.dtypes import EXTENSIONS, numpy_dtype
 from redfuser.runtime.cuda.cupy_launch import OPTIONS, CupyModule
+from redfuser.runtime.cuda.device_arrays import outline
 from redfuser.runtime.cuda.errors import NoDevice, UnsupportedArch
-from redfuser.runtime.cuda.gpu_kernel import outline
 from redfuser.runtime.cuda.launch import array
 from redfuser.runtime.cuda.nvrtc import STANDARD
 

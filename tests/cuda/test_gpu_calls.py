@@ -77,6 +77,29 @@ def test_views_are_read_in_place_and_results_go_where_they_are_asked_for(cuda):
     assert cuda.count("copy") == 1
 
 
+def test_results_over_what_a_later_cascade_reads(cuda):
+    def centred(x):
+        return x - x.mean(axis=-1, keepdims=True), x - x.mean(axis=0, keepdims=True)
+
+    f, wanted = rf.fuse(centred), centred(X)
+    for _ in range(2):
+        x, y = cuda.put(X), cuda.put(np.zeros_like(X))
+        f(x, out=(x, y))
+        close(x, wanted[0])
+        close(y, wanted[1])
+        x = cuda.put(X)
+        f(x, out=(y, x))
+        close(y, wanted[0])
+        close(x, wanted[1])
+        long = cuda.put(np.concatenate([X, X[:2]]))
+        f(long[:5], out=(long[2:], y))
+        close(long[2:], wanted[0])
+        close(y, wanted[1])
+        with pytest.raises(ShapeError, match="share memory; pass separate arrays"):
+            f(x, out=(y, y))
+    assert cuda.count("to host", "to device", "wait") == 0
+
+
 def test_out_that_cannot_hold_the_results(cuda):
     x = cuda.put(X)
     f = rf.fuse(softmax)

@@ -12,7 +12,7 @@ from redfuser.codegen.nodes import Kernel
 from redfuser.extract.gpu import Gpu
 from redfuser.runtime.arrays import Port
 from redfuser.runtime.cuda.cupy_launch import cupy_function
-from redfuser.runtime.cuda.device_arrays import DeviceArrays
+from redfuser.runtime.cuda.device_arrays import DeviceArrays, outline
 from redfuser.runtime.cuda.launch import Function
 from redfuser.runtime.cuda.launched import LaunchedKernel, Placed, element_strides
 from redfuser.runtime.library import check_apart
@@ -117,20 +117,6 @@ class _OnDevice:
         made = self._arrays.empty([given.shape[d] for d in order], port.dtype)
         self._own.append(made)
         return made.transpose([order.index(d) for d in range(rank)])
-
-
-class _Outline:
-    """Where an array lies, as NumPy takes it over."""
-
-    def __init__(self, a: Any) -> None:
-        self.__array_interface__ = {"data": (int(a.data.ptr), False), "shape": a.shape, "strides": a.strides,
-                                    "typestr": f"|V{a.itemsize}", "version": 3}
-
-
-def outline(a: Any) -> np.ndarray[Any, Any]:
-    """An array of NumPy's at the place of one on a device: to ask what shares memory, on which CuPy would compute. Its
-    elements must never be touched."""
-    return np.asarray(_Outline(a))
 
 
 def _in_place(port: Port, a: Any) -> bool:
