@@ -334,9 +334,14 @@ def _is_float(a: Any) -> bool:
 
 
 def _distance(a: Any, b: Any) -> float:
-    """Largest difference where both are finite, relative to the largest value."""
-    wide = np.asarray(a, "float64")
-    finite = np.isfinite(b) & np.isfinite(wide)
+    """Largest difference relative to the largest value of the reference `b`; inf where shapes differ, or where
+    infinities and NaN do not stand where the reference has them."""
+    wide, b = np.asarray(a, "float64"), np.asarray(b, "float64")
+    finite = np.isfinite(b)
+    if wide.shape != b.shape or not np.array_equal(wide[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    if not np.isfinite(wide[finite]).all():
+        return float("inf")
     if not finite.any():
         return 0.0
     return float(np.max(np.abs(wide[finite] - b[finite])) / max(1e-30, float(np.max(np.abs(b[finite])))))
