@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import redfuser as rf
 
 SCRIPT = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "gpu.py"
 ONLY = r"^(softmax top-8|mma m16n8k16 f16|ldmatrix x4|shfl down|ex2.*|cvt.rn.f16.f32|kernel exchange|policy_variance)$"
@@ -71,3 +74,14 @@ def test_infinities_and_nan_stand_where_the_reference_has_them(script):
     assert distance(np.full(3, np.nan), np.ones(3)) == np.inf
     assert distance(np.ones(3), np.full(3, np.nan)) == np.inf
     assert distance(np.ones(1), np.ones(3)) == np.inf
+
+
+def test_the_sanitizer_sees_a_kernel_on_matrix_units(script):
+    seen = [c for c in script["cases"]() if re.search(script["SAMPLE"], c.name)]
+    rng = np.random.default_rng(0)
+    halves = [c for c in seen if c.kind == "matrix" and c.arguments(rng, c.small[0])[0].dtype == np.float16]
+    assert halves
+    for case in halves:
+        lowered = rf.fuse(case.fn, target="cuda-host").lower(*case.arguments(rng, case.small[0]))
+        assert "mma" in lowered.source("cuda", arch="sm_80")
+    assert {"memcheck", "racecheck", "synccheck", "initcheck"} <= set(script["TOOLS"])
