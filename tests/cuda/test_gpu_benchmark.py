@@ -12,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from standin_cupy import Cuda
 
 import redfuser as rf
+from redfuser.extract.gpu import Gpu
 
 SCRIPT = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "gpu.py"
 ONLY = r"^(softmax top-8|mma m16n8k16 f16|ldmatrix x4|shfl down|ex2.*|cvt.rn.f16.f32|kernel exchange|policy_variance)$"
@@ -85,3 +87,13 @@ def test_the_sanitizer_sees_a_kernel_on_matrix_units(script):
         lowered = rf.fuse(case.fn, target="cuda-host").lower(*case.arguments(rng, case.small[0]))
         assert "mma" in lowered.source("cuda", arch="sm_80")
     assert {"memcheck", "racecheck", "synccheck", "initcheck"} <= set(script["TOOLS"])
+
+
+@pytest.mark.parametrize("capability", [80, 90, 100, 120])
+def test_text_is_compiled_for_the_architecture_of_a_call(script, monkeypatch, capability):
+    machine = Cuda(capability=str(capability))
+    runtime = machine.cupy.cuda.runtime
+    runtime.getDeviceProperties = lambda number: {"name": b"Stand-in", "l2CacheSize": 1 << 20}
+    runtime.memGetInfo = lambda: (1 << 30, 1 << 31)
+    monkeypatch.setitem(sys.modules, "cupy", machine.cupy)
+    assert script["DevicePlace"]().arch == Gpu.found(capability, 2, 1 << 17, 1 << 20).arch
