@@ -6,7 +6,7 @@ Parts, in this order: instructions and kernels by hand against the host executor
 its definition; compute-sanitizer on a small sample; timings; with --all every fusible entry of the catalogue. A part
 that lacks something (torch, Triton, the sanitizer) says so, and the others go on. The file is written after every step.
 When time runs short, what goes is, in this order: entries of the catalogue, `torch.compile`, sizes after the first,
-the sanitizer's second tool. The table comes last.
+the sanitizer's further tools. The table comes last.
 
 --dry-run runs all of it without a GPU: tiny arrays on the host executor, no times. Exit status 0: all right, 1:
 something is wrong, 2: wrong usage, 3: no GPU.
@@ -38,8 +38,8 @@ from gpu_places import DevicePlace, HostPlace, NoGpu, Place
 OURS = "redfuser"
 SHARES = {"helpers": 0.10, "kernels": 0.35, "sanitizer": 0.50, "timings": 0.75, "compiled": 0.93, "catalogue": 0.98}
 """Until which part of the time each part may begin another step; the table needs the rest."""
-TOOLS = ("memcheck", "racecheck")
-SAMPLE = r"^(softmax|softmax top-8|layernorm|variance over axis 0)$"
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+SAMPLE = r"^(softmax|softmax top-8|layernorm|variance over axis 0|causal attention)$"
 """What the sanitizer looks at; it slows kernels down a hundredfold."""
 SANITIZER_HINT = "compute-sanitizer is not here: it is part of the CUDA toolkit (bin/compute-sanitizer)"
 HERE = Path(__file__).resolve()
@@ -334,9 +334,14 @@ def _is_float(a: Any) -> bool:
 
 
 def _distance(a: Any, b: Any) -> float:
-    """Largest difference where both are finite, relative to the largest value."""
-    wide = np.asarray(a, "float64")
-    finite = np.isfinite(b) & np.isfinite(wide)
+    """Largest difference relative to the largest value of the reference `b`; inf where shapes differ, or where
+    infinities and NaN do not stand where the reference has them."""
+    wide, b = np.asarray(a, "float64"), np.asarray(b, "float64")
+    finite = np.isfinite(b)
+    if wide.shape != b.shape or not np.array_equal(wide[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    if not np.isfinite(wide[finite]).all():
+        return float("inf")
     if not finite.any():
         return 0.0
     return float(np.max(np.abs(wide[finite] - b[finite])) / max(1e-30, float(np.max(np.abs(b[finite])))))

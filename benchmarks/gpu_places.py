@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import redfuser as rf
+from redfuser.extract.gpu import arch_of
 
 Call = Callable[[int], Any]
 """Runs one candidate on the buffers of this number."""
@@ -109,11 +110,11 @@ class DevicePlace:
         try:
             device = cupy.cuda.Device()
             properties = cupy.cuda.runtime.getDeviceProperties(device.id)
-            capability = str(device.compute_capability)
+            capability = int(device.compute_capability)
         except Exception as error:  # CuPy's errors of driver and runtime have no common base
             raise NoGpu(f"no GPU can be used ({error})") from error
         name = properties["name"]
-        self.arch = f"sm_{capability}" + ("a" if capability in ("90", "100") else "")
+        self.arch = arch_of(capability)
         self.cache = int(properties["l2CacheSize"])
         self.free = int(cupy.cuda.runtime.memGetInfo()[0])
         self.about = {

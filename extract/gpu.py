@@ -89,8 +89,14 @@ class Gpu:
         shared : bytes of shared memory that one block may ask for
         """
         named = [g.name for g in map(Gpu.load, gpus()) if (g.capability, g.units) == (capability, units)]
-        arch = f"sm_{capability}" + "a" * (capability in EXACT)
+        arch = arch_of(capability)
         return Gpu(named[0] if named else arch, arch, units, shared, cache)
+
+
+def arch_of(capability: int) -> str:
+    """The architecture that text for a device is compiled for: sm_90a for compute capability 9.0, else sm_86 and so
+    on."""
+    return f"sm_{capability}" + "a" * (capability in EXACT)
 
 
 def gpus() -> list[str]:

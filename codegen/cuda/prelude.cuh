@@ -124,49 +124,58 @@ INLINE void store_run(T *to, const T (&from)[N], int64_t count) {
 /* ---- results that all threads of a team have ---- */
 /*section sum_of */
 struct sum_of {
+  static constexpr bool symmetric = true;
   template <class T>
   INLINE T operator()(T a, T b) const { return a + b; }
 };
 /*section prod_of */
 struct prod_of {
+  static constexpr bool symmetric = true;
   template <class T>
   INLINE T operator()(T a, T b) const { return a * b; }
 };
 /*section max_of */
-struct max_of { /* NaN if either is */
+struct max_of { /* NaN if either is; the second of +0 and -0, and of two subnormals where the device counts them as 0 */
+  static constexpr bool symmetric = false;
   template <class T>
   INLINE T operator()(T a, T b) const { return a > b || a != a ? a : b; }
 };
 /*section min_of */
 struct min_of {
+  static constexpr bool symmetric = false;
   template <class T>
   INLINE T operator()(T a, T b) const { return a < b || a != a ? a : b; }
 };
 /*section loose_max_of */
 struct loose_max_of { /* any number where an element is NaN: one instruction */
+  static constexpr bool symmetric = true;
   INLINE float operator()(float a, float b) const { return fmaxf(a, b); }
   INLINE double operator()(double a, double b) const { return fmax(a, b); }
 };
 /*section loose_min_of */
 struct loose_min_of {
+  static constexpr bool symmetric = true;
   INLINE float operator()(float a, float b) const { return fminf(a, b); }
   INLINE double operator()(double a, double b) const { return fmin(a, b); }
 };
 /*section any_of */
 struct any_of {
+  static constexpr bool symmetric = true;
   INLINE int operator()(int a, int b) const { return a | b; }
 };
 /*section all_of */
 struct all_of {
+  static constexpr bool symmetric = true;
   INLINE int operator()(int a, int b) const { return a & b; }
 };
 /*section warp_all */
-/* Over a warp, or LANES neighbours of one: every lane meets its partner, so all have the same bits in the end. */
+/* Over a warp, or LANES neighbours of one: every lane meets its partner. All have the same bits in the end; where the
+ * order of two operands decides about bits, those of the first lane. */
 template <class F, int LANES = 32, class T>
 INLINE T warp_all(T x, uint32_t lanes = ALL_LANES) {
 #pragma unroll
   for (int step = LANES / 2; step; step /= 2) x = F()(x, __shfl_xor_sync(lanes, x, step));
-  return x;
+  return F::symmetric ? x : __shfl_sync(lanes, x, 0, LANES);
 }
 /*section slots_all */
 /* Over the results of all warps of a block, in order: every thread computes the same. */

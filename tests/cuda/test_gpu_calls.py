@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -152,6 +154,23 @@ def test_numbers_travel_as_arguments_and_constants_are_copied_once(cuda):
     close(f(given, 1.0), (x * SCALE).sum(axis=-1))
     signs = rf.fuse(lambda x, a: np.copysign(x, a).sum(axis=-1))
     close(signs(given, -0.0), -np.abs(x).sum(axis=-1))
+
+
+def test_copies_of_changed_constants_are_kept(cuda):
+    """A graph that was captured goes on to read the copy of its time: the pool must not get that memory back."""
+    scale = np.array([2.0, 3.0, 4.0], "float32")
+    x = RNG.standard_normal((4, 3)).astype("float32")
+    f, given = rf.fuse(lambda x: (x * scale).sum(axis=-1)), cuda.put(x)
+    f(given)
+    (home,) = {q.home for p in f._programs.values() for q in p}
+    copies = {name: weakref.ref(copy) for name, (_, copy) in home._constants.items()}
+    scale[1] = 7
+    close(f(given), (x * scale).sum(axis=-1))
+    gc.collect()
+    assert copies
+    for name, copy in copies.items():
+        assert copy() is not None
+        assert copy() is not home._constants[name][1]
 
 
 def test_less_shared_memory_is_planned_for(cuda, monkeypatch):

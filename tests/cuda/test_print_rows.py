@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from fused_examples import layernorm, logsumexp, pivoted_variance, softmax, weighted_variance
@@ -9,7 +11,10 @@ from order_examples import best, composed, peak
 from printed import cuda_kernel, worst_error
 
 import redfuser as rf
+from redfuser.codegen.cuda.prelude import prelude
 from redfuser.extract import Options
+from redfuser.runtime.cuda.header import HeaderModule
+from redfuser.runtime.cuda.host import HostModule
 from redfuser.runtime.cuda.kernel import _SEED, HostCudaKernel, scheduled
 
 ROWS, SPLIT, COLUMNS = Options(), Options(block=64, chunk=256), Options(strategy="columns")
@@ -55,6 +60,46 @@ def test_arrays_of_every_layout(host, order):
     assert fused(q, out=out) is out
     for got in (out, fused(np.array(q, order=order)), fused(np.array(q.astype(">f4"), order=order))):
         np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [64, 1000])
+def test_a_row_of_zeros_has_one_extreme(host, n):
+    """+0 or -0: all lanes have the same."""
+    rng = np.random.default_rng(n)
+    x = rng.choice(np.array([0.0, -0.0], "float32"), (6, n))
+    for extreme in (np.max, np.min):
+        f = rf.fuse(lambda x, extreme=extreme: (x * x + 1) / extreme(x, axis=-1, keepdims=True), target="cuda-host")
+        found = f(x)
+        assert np.isinf(found).all()
+        assert (found == found[:, :1]).all()
+
+
+LANES = """
+extern "C" __global__ void lanes(const FLOAT *x, FLOAT *y) {
+  y[threadIdx.x] = TEAM(x[threadIdx.x]);
+}
+"""
+TEAMS = {"warp_all<OF>": 32, "warp_all<OF, 8>": 8, "quad_all<OF>": 4}
+
+
+@pytest.mark.parametrize("front", [HostModule, HeaderModule])
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_lanes_of_a_team_have_the_same_bits(host, front, kind):
+    rng, dtype = np.random.default_rng(3), np.dtype({"float": "f4", "double": "f8"}[kind])
+    texts = []
+    for i, (team, of) in enumerate(product(TEAMS, ("max_of", "min_of", "loose_max_of", "loose_min_of"))):
+        body = LANES.replace("FLOAT", kind).replace("TEAM", team.replace("OF", of))
+        texts.append((f"lanes{i}", team, body.replace("lanes(", f"lanes{i}(")))
+    joined = "".join(body for _, _, body in texts)
+    module = front(f"namespace teams {{\n{prelude(joined)}{joined}}}\n")
+    least = np.finfo(dtype).smallest_subnormal
+    for values in ([0.0, -0.0], [0.0, -0.0, least, 2 * least]):
+        x = rng.choice(np.array(values, dtype), 32)
+        for name, team, _ in texts:
+            y = np.zeros_like(x)
+            module.kernel(name).launch(1, 32, (x, y))
+            teams = y.view(f"u{dtype.itemsize}").reshape(-1, TEAMS[team])
+            assert (teams == teams[:, :1]).all(), name
 
 
 def test_a_schedule_ends_with_its_block():

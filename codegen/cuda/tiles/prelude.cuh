@@ -14,11 +14,12 @@ INLINE float exp_at_most_one(float x) {
 
 /* ---- rows of fragments ---- */
 /*section quad_all */
-/* Over the four lanes that hold a row; all lanes of the warp are here. */
+/* Over the four lanes that hold a row; all lanes of the warp are here. The same bits in the four, as in `warp_all`. */
 template <class F, class T>
 INLINE T quad_all(T x) {
   x = F()(x, __shfl_xor_sync(ALL_LANES, x, 1));
-  return F()(x, __shfl_xor_sync(ALL_LANES, x, 2));
+  x = F()(x, __shfl_xor_sync(ALL_LANES, x, 2));
+  return F::symmetric ? x : __shfl_sync(ALL_LANES, x, 0, 4);
 }
 
 /*section quad_best */

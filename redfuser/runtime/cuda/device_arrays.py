@@ -32,6 +32,7 @@ class DeviceArrays:
         self.kind: type[Any] = self.cupy.ndarray
         self.device = device
         self._constants: dict[str, tuple[Host, Any]] = {}
+        self._retired: list[Any] = []
         self._call = local()
         self._captured: list[list[Any]] = []
 
@@ -89,13 +90,16 @@ class DeviceArrays:
 
     def constant(self, name: str, value: Host, dtype: Any) -> Any:
         """An array of NumPy's that the function reads from outside. Its copy on the device is made in the first call,
-        and again when its elements have changed."""
+        and again when its elements have changed. Earlier copies live as long as the program: a graph that was captured,
+        or another stream, may still read them."""
         host: Host = np.array(value, numpy_dtype(dtype), order="C")
         known = self._constants.get(name)
         if known is None or known[0].shape != host.shape or known[0].tobytes() != host.tobytes():
             with self.on_device():
                 copy = self.cupy.asarray(host.view(_storage(host.dtype))).view(host.dtype)
                 self.cupy.cuda.get_current_stream().synchronize()  # other streams may read it in later calls
+            if known is not None:
+                self._retired.append(known[1])
             known = self._constants[name] = (host, copy)
         return known[1]
 

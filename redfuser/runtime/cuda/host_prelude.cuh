@@ -88,10 +88,14 @@ template <class A, class B>
 RF_INLINE auto rf_max(A a, B b) { using T = decltype(a + b); return (T)a > (T)b ? (T)a : (T)b; }
 RF_INLINE float rf_min(float a, float b) { return rf::float_min<false>(a, b); }
 RF_INLINE float rf_max(float a, float b) { return rf::float_max<false>(a, b); }
+RF_INLINE double rf_min(double a, double b) { return rf::float_min<false>(a, b); }
+RF_INLINE double rf_max(double a, double b) { return rf::float_max<false>(a, b); }
 #define min rf_min
 #define max rf_max
 #define fminf rf_min
 #define fmaxf rf_max
+#define fmin rf_min
+#define fmax rf_max
 RF_INLINE float rf_exp(float x) { return __builtin_exp2f(x * 1.4426950408889634f); }
 RF_INLINE float rf_log(float x) { return __builtin_log2f(x) * 0.6931471805599453f; }
 #define __expf rf_exp

@@ -34,18 +34,21 @@ __device__ __forceinline__ void load_run(T (&to)[N], const T *from, int64_t coun
   }
 }
 struct loose_max_of { /* any number where an element is NaN: one instruction */
+  static constexpr bool symmetric = true;
   __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
   __device__ __forceinline__ double operator()(double a, double b) const { return fmax(a, b); }
 };
 #define ALL_LANES 0xffffffffu
-/* Over a warp, or LANES neighbours of one: every lane meets its partner, so all have the same bits in the end. */
+/* Over a warp, or LANES neighbours of one: every lane meets its partner. All have the same bits in the end; where the
+ * order of two operands decides about bits, those of the first lane. */
 template <class F, int LANES = 32, class T>
 __device__ __forceinline__ T warp_all(T x, uint32_t lanes = ALL_LANES) {
 #pragma unroll
   for (int step = LANES / 2; step; step /= 2) x = F()(x, __shfl_xor_sync(lanes, x, step));
-  return x;
+  return F::symmetric ? x : __shfl_sync(lanes, x, 0, LANES);
 }
 struct sum_of {
+  static constexpr bool symmetric = true;
   template <class T>
   __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
 };
