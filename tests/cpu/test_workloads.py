@@ -68,7 +68,8 @@ def test_single_precision(name):
     compare(NAMES[name], "float32", 5e-6)
 
 
-HALF = [n for n, w in NAMES.items() if w.half]
+HALF = [n for n, w in NAMES.items() if w.half][::2]
+"""Every other one: the arithmetic is that of single precision."""
 
 
 @pytest.mark.parametrize(("name", "dtype"), [(n, ("float16", "bfloat16")[i % 2]) for i, n in enumerate(HALF)])
