@@ -9,6 +9,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,8 +85,8 @@ def test_the_sanitizer_sees_a_kernel_on_matrix_units(script):
     halves = [c for c in seen if c.kind == "matrix" and c.arguments(rng, c.small[0])[0].dtype == np.float16]
     assert halves
     for case in halves:
-        lowered = rf.fuse(case.fn, target="cuda-host").lower(*case.arguments(rng, case.small[0]))
-        assert "mma" in lowered.source("cuda", arch="sm_80")
+        fused: Any = rf.fuse(case.fn, target="cuda-host")
+        assert "mma" in fused.lower(*case.arguments(rng, case.small[0])).source("cuda", arch="sm_80")
     assert {"memcheck", "racecheck", "synccheck", "initcheck"} <= set(script["TOOLS"])
 
 
