@@ -139,7 +139,7 @@ class Subject:
 
     def _drawn(self) -> Iterator[Trial]:
         short = min(n for n in _lengths(self) if n > 2)
-        plan = [(*p, INNER) for p in _plan(self)]
+        plan: list[tuple[int, str, tuple[int, ...], tuple[int, ...]]] = [(*p, INNER) for p in _plan(self)]
         plan.append((short, "normal", ROWS, (self.round + 5,)))
         for number, (length, kind, rows, inner) in enumerate(plan):
             sizes = self._sizes(number, length, rows, inner)
