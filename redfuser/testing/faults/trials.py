@@ -26,7 +26,7 @@ from redfuser.ir.term import base_axis
 from redfuser.pipeline import Options as FuseOptions
 from redfuser.pipeline import compute_dtype
 from redfuser.runtime.cuda.errors import CudaFault, LaunchError
-from redfuser.runtime.cuda.kernel import HostCudaKernel, scheduled
+from redfuser.runtime.cuda.kernel import HOST_BLOCKS, HostCudaKernel, scheduled
 from redfuser.runtime.cuda.launched import holds
 from redfuser.testing.faults.registry import Fault, Scheduled
 from redfuser.testing.inputs import draw_arrays
@@ -141,6 +141,9 @@ class Subject:
         short = min(n for n in _lengths(self) if n > 2)
         plan: list[tuple[int, str, tuple[int, ...], tuple[int, ...]]] = [(*p, INNER) for p in _plan(self)]
         plan.append((short, "normal", ROWS, (self.round + 5,)))
+        if not self.contiguous:
+            most = HOST_BLOCKS * max((p.teams for p in self._teams), default=1)
+            plan += [(n, "normal", (most + 5,), INNER) for n in (short, self.block + 1)]  # a second round of teams
         for number, (length, kind, rows, inner) in enumerate(plan):
             sizes = self._sizes(number, length, rows, inner)
             if math.prod(sizes.values()) > (MOST if len(sizes) == 2 else MOST // 15):
