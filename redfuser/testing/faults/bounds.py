@@ -72,8 +72,22 @@ def _only_repairs(at: Place) -> bool:
 
 @loop_kind("last step of a loop missing")
 def short_loop(loop: For, free: frozenset[str]) -> Found:
-    """hi - 1: with steps of several the last one is missed where it has one element."""
-    yield from changed(loop, lambda at: _loop(at, free, 0, -1))
+    """hi - 1: with steps of several the last one is missed where it has one element. A range of whole steps alone ends
+    a step earlier: one element less would be covered all the same."""
+
+    def edit(at: Place) -> Iterator[Change]:
+        s = at.stmt
+        if isinstance(s, For):
+            yield from _loop(at, free, 0, -(int(s.step.value) if isinstance(s.step, Const) and _whole(s, loop) else 1))
+
+    yield from changed(loop, edit)
+
+
+def _whole(s: For, task: For) -> bool:
+    """Whether the end of a loop is rounded down to whole steps: n - n % step."""
+    lets = {x.name: x.expr for x in nested(task.body) if isinstance(x, LetInt)}
+    end = lets.get(s.hi.name) if isinstance(s.hi, Var) else s.hi
+    return end is not None and any(isinstance(x, Op) and x.fn == "imod" and x.args[1] == s.step for x in walk(end))
 
 
 @loop_kind("first element of a loop missing")

@@ -26,7 +26,7 @@ from redfuser.ir.term import base_axis
 from redfuser.pipeline import Options as FuseOptions
 from redfuser.pipeline import compute_dtype
 from redfuser.runtime.cuda.errors import CudaFault, LaunchError
-from redfuser.runtime.cuda.kernel import HostCudaKernel, scheduled
+from redfuser.runtime.cuda.kernel import HOST_BLOCKS, HostCudaKernel, scheduled
 from redfuser.runtime.cuda.launched import holds
 from redfuser.testing.faults.registry import Fault, Scheduled
 from redfuser.testing.inputs import draw_arrays
@@ -138,19 +138,25 @@ class Subject:
         return any(t.reaches(number) for t in self.trials)
 
     def _drawn(self) -> Iterator[Trial]:
-        for number, (length, kind, rows) in enumerate(_plan(self)):
-            sizes = self._sizes(number, length, rows)
+        short = min(n for n in _lengths(self) if n > 2)
+        plan: list[tuple[int, str, tuple[int, ...], tuple[int, ...]]] = [(*p, INNER) for p in _plan(self)]
+        plan.append((short, "normal", ROWS, (self.round + 5,)))
+        if not self.contiguous:
+            most = HOST_BLOCKS * max((p.teams for p in self._teams), default=1)
+            plan += [(n, "normal", (most + 5,), INNER) for n in (short, self.block + 1)]  # a second round of teams
+        for number, (length, kind, rows, inner) in enumerate(plan):
+            sizes = self._sizes(number, length, rows, inner)
             if math.prod(sizes.values()) > (MOST if len(sizes) == 2 else MOST // 15):
-                sizes = self._sizes(number, length, ROWS[:1])
+                sizes = self._sizes(number, length, ROWS[:1], inner)
             yield Trial(self, sizes, kind, (0, 1, 5, 11)[number % 4], number)
 
-    def _sizes(self, number: int, length: int, rows: tuple[int, ...]) -> dict[str, int]:
-        """Lengths of all axes: of the stream, of the rows (their first axis), and of others."""
+    def _sizes(self, number: int, length: int, rows: tuple[int, ...], inner: tuple[int, ...]) -> dict[str, int]:
+        """Lengths of all axes: of the stream, of the rows (their first axis), and of others, which are long once."""
         c = self.fused.cascade
         first = next((a.name for a in c.axes if any(a.name in r.axes for r in c.reductions)), "")
         sizes: dict[str, int] = {}
         for i, a in enumerate(c.axes):
-            own = rows if a.name in (first, self.contiguous) else INNER
+            own = rows if a.name in (first, self.contiguous) else inner
             one = length if a.name == c.axis else own[(number + number // 4 + i) % len(own)]
             sizes[base_axis(a.name)] = a.size or sizes.get(base_axis(a.name), one)
         return sizes
