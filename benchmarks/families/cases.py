@@ -24,6 +24,7 @@ class Workload:
     half       whether it is also run on float16 and bfloat16 arguments
     fuse       arguments of `rf.fuse`
     choices    positions of results that are indices chosen by values
+    passes     sweeps over the inputs that are needed for all reductions
     """
 
     name: str
@@ -34,6 +35,7 @@ class Workload:
     half: bool = True
     fuse: Mapping[str, Any] = ()  # type: ignore[assignment]
     choices: tuple[int, ...] = ()
+    passes: int = 1
 
     @property
     def title(self) -> str:
@@ -61,6 +63,12 @@ def _plus(*more: Callable[[np.random.Generator, Mapping[str, int]], Any]) -> Cal
 
 def _int8(rng: np.random.Generator, s: Mapping[str, int]) -> Array:
     return rng.integers(-127, 128, (s["d"], s["v"])).astype("int8")
+
+
+def _e4m3(rng: np.random.Generator, s: Mapping[str, int]) -> Array:
+    import ml_dtypes
+
+    return rng.standard_normal((s["d"], s["v"])).astype(ml_dtypes.float8_e4m3fn)
 
 
 def _labels(axis: str, missing: float = 0) -> Callable[[np.random.Generator, Mapping[str, int]], Array]:
@@ -193,7 +201,7 @@ def _attention() -> Iterator[Workload]:
                    lambda rng, s: [*_q_k_v(rng, s)[:2], *_q_k_v(rng, s), 0.3])
     yield Workload("with log-sum-exp", "attention", a.with_lse, _q_k_v)
     yield Workload("shared prefix", "attention", a.shared_prefix,
-                   lambda rng, s: [_q_k_v(rng, s)[0], *_arrays("hvd", "hvd")(rng, s), *_q_k_v(rng, s)[1:]])
+                   lambda rng, s: [_q_k_v(rng, s)[0], *_arrays("hvd", "hvd")(rng, s), *_q_k_v(rng, s)[1:]], passes=2)
     yield Workload("latent decode", "latent attention", a.latent_decode,
                    lambda rng, s: [*_arrays("bhv", "bhd", "bmv", "bmd")(rng, s), 0.1])
     yield Workload("latent, one cache", "latent attention", a.latent_cache,
@@ -206,26 +214,33 @@ def _routing() -> Iterator[Workload]:
     r = routing
     yield Workload("softmax and top-k", "routing", r.softmax_topk, _arrays("td", "de"), half=False, choices=(1,))
     yield Workload("renormalised", "routing", r.renormalised, _arrays("td", "de"), half=False, choices=(1,))
-    yield Workload("sigmoid with bias", "routing", r.sigmoid_bias, _arrays("td", "de", "e"), half=False, choices=(1,))
+    yield Workload("sigmoid with bias", "routing", r.sigmoid_bias, _arrays("td", "de", "e"), half=False,
+                   choices=(1,), passes=3)
     yield Workload("group-limited", "routing", r.group_limited, lambda rng, s: [
-        rng.standard_normal((s["t"], 64)), rng.standard_normal(64)], half=False, choices=(1,))
-    yield Workload("counts and z-loss", "routing", r.with_losses, _arrays("td", "de"), half=False, choices=(1, 2))
+        rng.standard_normal((s["t"], 64)), rng.standard_normal(64)], half=False, choices=(1,), passes=4)
+    yield Workload("counts and z-loss", "routing", r.with_losses, _arrays("td", "de"), half=False,
+                   choices=(1, 2), passes=3)
 
 
 def _quantised() -> Iterator[Workload]:
     q = quantised
     yield Workload("int8 by token, product", "quantisation", q.per_token,
-                   lambda rng, s: [*_arrays("td")(rng, s), _int8(rng, s), *_arrays("v")(rng, s)], half=False)
+                   lambda rng, s: [*_arrays("td")(rng, s), _int8(rng, s), *_arrays("v")(rng, s)], half=False, passes=2)
     yield Workload("int8 by token, product, requantised", "quantisation", q.per_token,
                    lambda rng, s: [*_arrays("td")(rng, s), _int8(rng, s), *_arrays("v")(rng, s)], half=False,
                    fuse={"allow": ("requantize",)})
+    for fuse, passes in (({}, 2), ({"allow": ("requantize",)}, 1)):
+        yield Workload("e4m3 by token, product" + ", requantised" * bool(fuse), "quantisation", q.e4m3_product,
+                       lambda rng, s: [*_arrays("td")(rng, s), _e4m3(rng, s), *_arrays("v")(rng, s)], half=False,
+                       fuse=fuse, passes=passes)
     yield Workload("int8 by block", "quantisation", q.per_block, _arrays("tw"), half=False)
     yield Workload("e4m3 by token", "quantisation", q.e4m3, _arrays("td"), half=False)
     yield Workload("e5m2 by token", "quantisation", q.e5m2, _arrays("td"), half=False)
     yield Workload("uint8 with zero point", "quantisation", q.asymmetric, _arrays("td"), half=False)
     yield Workload("RMSNorm and int8", "quantisation", q.norm_quantised, _arrays("td", "d"), half=False)
     yield Workload("RMSNorm, int8, product", "quantisation", q.norm_quantised_product,
-                   lambda rng, s: [*_arrays("td", "d")(rng, s), _int8(rng, s), *_arrays("v")(rng, s)], half=False)
+                   lambda rng, s: [*_arrays("td", "d")(rng, s), _int8(rng, s), *_arrays("v")(rng, s)], half=False,
+                   passes=2)
 
 
 def _losses() -> Iterator[Workload]:
@@ -236,18 +251,18 @@ def _losses() -> Iterator[Workload]:
                    lambda x, r, w: (_rms_norm(x + r, w), x + r))
     yield Workload("RMSNorm and product", "norms", x.rmsnorm_product, _arrays("td", "d", "dv"),
                    lambda x, w, m: _rms_norm(x, w) @ m)
-    for name, fn, missing, keywords in (
-        ("cross-entropy", x.cross_entropy, 0, {}), ("ignored labels", x.ignoring, 0.3, {}),
-        ("label smoothing", x.smoothed, 0, {"label_smoothing": 0.1, "reduction": "none"}),
+    for name, fn, missing, keywords, passes in (
+        ("cross-entropy", x.cross_entropy, 0, {}, 2), ("ignored labels", x.ignoring, 0.3, {}, 2),
+        ("label smoothing", x.smoothed, 0, {"label_smoothing": 0.1, "reduction": "none"}, 1),
     ):
         yield Workload(name, "losses", fn,
                        lambda rng, s, missing=missing: [*_arrays("te")(rng, s), _labels("e", missing)(rng, s)],
-                       _cross_entropy(**keywords), half=False)
+                       _cross_entropy(**keywords), half=False, passes=passes)
     yield Workload("linear and cross-entropy", "losses", x.linear_cross_entropy,
                    lambda rng, s: [*_arrays("td", "vd")(rng, s), _labels("v")(rng, s)],
                    lambda a, w, y: _cross_entropy(reduction="none")(a @ w.T, y), half=False)
     yield Workload("KL divergence", "losses", x.kl, _arrays("te", "te"), _kl)
-    yield Workload("InfoNCE", "losses", x.info_nce, _arrays("td", "td"), half=False)
+    yield Workload("InfoNCE", "losses", x.info_nce, _arrays("td", "td"), half=False, passes=3)
 
 
 def _backward() -> Iterator[Workload]:
@@ -255,16 +270,16 @@ def _backward() -> Iterator[Workload]:
     yield Workload("softmax", "backward", x.softmax_backward, _arrays("te", "te"),
                    _gradients(lambda a: a.softmax(-1), 1))
     yield Workload("layer norm", "backward", x.layernorm_backward, _arrays("td", "d", "td"), _layer_norm_gradients,
-                   half=False)
+                   half=False, passes=2)
     yield Workload("RMSNorm", "backward", x.rmsnorm_backward, _arrays("td", "d", "td"), _gradients(_rms_norm, 1))
     yield Workload("cross-entropy", "backward", x.cross_entropy_backward,
                    lambda rng, s: [*_arrays("te")(rng, s), _labels("e")(rng, s), *_arrays("t")(rng, s)],
                    lambda z, y, g: _gradients(lambda a, b: _cross_entropy(reduction="none")(a, b), 1)(z, y, g))
     yield Workload("attention, from its log-sum-exp", "backward", x.attention_backward, _stored, _stored_backward,
-                   half=False)
+                   half=False, passes=3)
     yield Workload("attention, all computed again", "backward", x.attention_backward_whole,
                    lambda rng, s: [*(found := _q_k_v(rng, s)), rng.standard_normal(found[0].shape)],
-                   _gradients(_sdpa(), 3), half=False)
+                   _gradients(_sdpa(), 3), half=False, passes=2)
 
 
 WORKLOADS: tuple[Workload, ...] = (*_attention(), *_routing(), *_quantised(), *_losses(), *_backward())

@@ -10,17 +10,15 @@ from redfuser.codegen.c.matmul import MatMulPrinter
 from redfuser.codegen.c.pack import PackPrinter
 from redfuser.codegen.c.prelude import prelude, reserved_words
 from redfuser.codegen.c.scalars import Scalars, bare
+from redfuser.codegen.c.statements import print_plain
 from redfuser.codegen.c.sweep import SweepPrinter
 from redfuser.codegen.c.target import CTarget
 from redfuser.codegen.c.types import BOOL, F32, F64, ITEMSIZE, SCALAR, Types, storage
-from redfuser.codegen.c.variables import registers, scalar_kind, variable_types
+from redfuser.codegen.c.variables import registers, variable_types
 from redfuser.codegen.nodes import (
     Buf,
     For,
-    If,
     Kernel,
-    LetInt,
-    LetScalar,
     MatMul,
     Pack,
     Phase,
@@ -210,19 +208,13 @@ class _KernelPrinter:
             self._statement(statement)
 
     def _statement(self, s: Stmt) -> None:
-        out, names = self.ctx.out, self.ctx.names
-        if isinstance(s, LetInt):
-            out.let("int64_t", names.get("variable", s.name), bare(self.scalars.integer(s.expr)))
-        elif isinstance(s, LetScalar):
-            kind = scalar_kind(s.dtype)
-            out.let(SCALAR[kind], names.get("variable", s.name), bare(self.scalars.of(s.expr, kind)))
-        elif isinstance(s, Set):
+        out = self.ctx.out
+        if isinstance(s, For) and s.kind not in ("seq", "row"):
+            raise CheckError(f"kernel {self.kernel.name}: loop {s.var} of kind {s.kind} inside a phase")
+        if print_plain(self.scalars, s, self._statements):
+            return
+        if isinstance(s, Set):
             out.line(self.scalars.store(s.cell, s.expr))
-        elif isinstance(s, If):
-            with out.block(f"if ({bare(self.scalars.of(s.condition, BOOL))})"):
-                self._statements(s.body)
-        elif isinstance(s, For):
-            self._for(s)
         elif isinstance(s, (Sweep, MatMul, Pack)):
             for line in str(s).splitlines():
                 out.line(f"/* {_comment_text(line)} */")
@@ -234,15 +226,6 @@ class _KernelPrinter:
                 PackPrinter(self.ctx, s).print()
         else:
             raise CheckError(f"kernel {self.kernel.name}: {type(s).__name__} is no statement")
-
-    def _for(self, s: For) -> None:
-        if s.kind not in ("seq", "row"):
-            raise CheckError(f"kernel {self.kernel.name}: loop {s.var} of kind {s.kind} inside a phase")
-        var = self.ctx.names.get("variable", s.var)
-        lo, hi, step = (bare(self.scalars.integer(e)) for e in (s.lo, s.hi, s.step))
-        advance = f"{var}++" if step == "1" else f"{var} += {step}"
-        with self.ctx.out.block(f"for (int64_t {var} = {lo}; {var} < {hi}; {advance})"):
-            self._statements(s.body)
 
     # ---- the entry
 

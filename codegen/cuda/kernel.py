@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from redfuser.codegen.c.context import Writer
 from redfuser.codegen.c.scalars import bare
-from redfuser.codegen.c.types import BOOL, F32, F64, ITEMSIZE, SCALAR, storage
-from redfuser.codegen.c.variables import registers, scalar_kind, variable_types
+from redfuser.codegen.c.statements import print_plain
+from redfuser.codegen.c.types import F32, F64, ITEMSIZE, SCALAR, storage
+from redfuser.codegen.c.variables import registers, variable_types
 from redfuser.codegen.cuda.accesses import OWN, accesses
 from redfuser.codegen.cuda.comments import comment, launch_lines, statement_comment, sweep_lines, team_lines
 from redfuser.codegen.cuda.context import CudaContext
@@ -24,7 +25,7 @@ from redfuser.codegen.cuda.tiles.homes import NoFragments
 from redfuser.codegen.cuda.tiles.nodes import FragmentPhase
 from redfuser.codegen.cuda.tiles.printer import TilePrinter
 from redfuser.codegen.cuda.tiles.schedule import fragment_phase
-from redfuser.codegen.nodes import At, Buf, For, If, Kernel, LetInt, LetScalar, MatMul, Phase, Set, Stmt, Sweep
+from redfuser.codegen.nodes import At, Buf, Kernel, MatMul, Phase, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, expressions, nested
 from redfuser.errors import CheckError
 from redfuser.extract import choose_fragments, choose_gpu
@@ -272,17 +273,14 @@ class _Printer:
             self._statement(s)
 
     def _statement(self, s: Stmt) -> None:
-        ctx, out, names = self.ctx, self.ctx.out, self.ctx.names
+        ctx, out = self.ctx, self.ctx.out
         text = statement_comment(s, self.registers)
         if text:
             out.line(comment([text]))
+        if print_plain(self.scalars, s, self._statements):
+            return
         if isinstance(s, Barrier):
             out.line(ctx.barrier)
-        elif isinstance(s, LetInt):
-            out.let("int64_t", names.get("variable", s.name), bare(self.scalars.integer(s.expr)))
-        elif isinstance(s, LetScalar):
-            kind = scalar_kind(s.dtype)
-            out.let(SCALAR[kind], names.get("variable", s.name), bare(self.scalars.of(s.expr, kind)))
         elif isinstance(s, Set):
             buf = s.cell.buf
             before = "" if buf.home == "reg" else "if (lane == 0) "
@@ -290,15 +288,6 @@ class _Printer:
                 self.undeclared.remove(buf)
                 before = f"{self._scalar_type(buf)} "
             out.line(f"{before}{self.scalars.store(s.cell, s.expr)}")
-        elif isinstance(s, If):
-            with out.block(f"if ({bare(self.scalars.of(s.condition, BOOL))})"):
-                self._statements(s.body)
-        elif isinstance(s, For):
-            var = names.get("variable", s.var)
-            lo, hi, step = (bare(self.scalars.integer(e)) for e in (s.lo, s.hi, s.step))
-            advance = f"{var}++" if step == "1" else f"{var} += {step}"
-            with out.block(f"for (int64_t {var} = {lo}; {var} < {hi}; {advance})"):
-                self._statements(s.body)
         elif isinstance(s, Sweep):
             for line in comment(sweep_lines(s)).splitlines():
                 out.line(line)

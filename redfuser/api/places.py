@@ -35,13 +35,18 @@ class OnHost:
 
 def is_cupy(value: Any) -> bool:
     """True for an array of CuPy. Never imports CuPy by itself."""
+    return is_of(value, "cupy", "ndarray")
+
+
+def is_of(value: Any, library: str, name: str) -> bool:
+    """True for an object of a class of this name, or derived from one, of a library that need not be imported."""
     cls: Any = type(value)
-    return cls is not np.ndarray and _is_cupy_class(cls)
+    return cls is not np.ndarray and _is_class(cls, library, name)
 
 
 @lru_cache(maxsize=1024)
-def _is_cupy_class(cls: Any) -> bool:
-    return any(c.__module__.partition(".")[0] == "cupy" and c.__name__ == "ndarray" for c in cls.__mro__)
+def _is_class(cls: Any, library: str, name: str) -> bool:
+    return any(c.__module__.partition(".")[0] == library and c.__name__ == name for c in cls.__mro__)
 
 
 def checked_cupy(array: Any, where: str) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from redfuser.api.places import is_of
 from redfuser.api.program import Array
 from redfuser.errors import ArgumentError, DTypeError
 from redfuser.frontend.spec import SUPPORTED_DTYPES
@@ -16,13 +16,7 @@ from redfuser.ir.dtypes import EXTENSIONS, numpy_dtype
 
 def is_tensor(value: Any) -> bool:
     """True for a torch.Tensor and what is derived from it."""
-    cls: Any = type(value)
-    return cls is not np.ndarray and _is_tensor_class(cls)
-
-
-@lru_cache(maxsize=1024)
-def _is_tensor_class(cls: Any) -> bool:
-    return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in cls.__mro__)
+    return is_of(value, "torch", "Tensor")
 
 
 def tensor_array(tensor: Any, where: str) -> Any:

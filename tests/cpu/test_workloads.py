@@ -44,7 +44,9 @@ def expected(w: Workload, given: list) -> tuple:
 
 def compare(w: Workload, dtype: str, tolerance: float) -> None:
     given, exact = arguments(w, dtype)
-    got = rf.fuse(w.fn, **dict(w.fuse))(*given)
+    fused = rf.fuse(w.fn, **dict(w.fuse))
+    got = fused(*given)
+    assert fused.explain(*given).passes == w.passes
     got = got if isinstance(got, tuple) else (got,)
     want = expected(w, exact)
     assert len(got) == len(want)

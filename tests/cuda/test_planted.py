@@ -141,3 +141,15 @@ def test_wrong_calls():
         with pytest.raises(SystemExit) as found:
             main(wrong)
         assert found.value.code == 2
+
+
+def test_kernels_without_a_place_for_any_kind_are_refused():
+    """Nothing planted would be nothing survived."""
+    def mixed(q, k, v):
+        s = q @ k.T
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True) @ v
+
+    a = rf.spec((64, 64), "float16")
+    with pytest.raises(ArgumentError, match="no fault of these kinds has a place"):
+        plant(mixed, a, a, a, count=2)

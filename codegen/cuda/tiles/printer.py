@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from redfuser.codegen.c.context import Writer
 from redfuser.codegen.c.scalars import bare
+from redfuser.codegen.c.statements import print_plain
 from redfuser.codegen.c.types import BOOL, INT, SCALAR, storage
-from redfuser.codegen.c.variables import scalar_kind
 from redfuser.codegen.cuda.context import CudaContext
 from redfuser.codegen.cuda.nodes import Barrier
 from redfuser.codegen.cuda.tiles.nodes import (
@@ -30,7 +30,7 @@ from redfuser.codegen.cuda.tiles.nodes import (
     Whole,
 )
 from redfuser.codegen.cuda.tiles.rows import RowPrinter, TileScalars
-from redfuser.codegen.nodes import At, For, If, LetInt, LetScalar, Set, Stmt
+from redfuser.codegen.nodes import At, For, Set, Stmt
 from redfuser.codegen.passes.bodies import Body
 from redfuser.errors import CheckError
 from redfuser.ir import Const, Expr, rewrite
@@ -90,8 +90,12 @@ class TilePrinter:
             self._statement(s)
 
     def _statement(self, s: Stmt) -> None:
-        ctx, out, names = self.ctx, self.ctx.out, self.ctx.names
-        if isinstance(s, Barrier):
+        ctx, out = self.ctx, self.ctx.out
+        if isinstance(s, For) and s.kind == "row":
+            self.rows.loop(s)
+        elif print_plain(ctx.scalars, s, self._statements):
+            return
+        elif isinstance(s, Barrier):
             out.line("__syncthreads();")
         elif isinstance(s, Commit):
             out.line("commit_copies();")
@@ -106,23 +110,8 @@ class TilePrinter:
             self._multiply(s)
         elif isinstance(s, Whole):
             self._whole(s)
-        elif isinstance(s, LetInt):
-            out.let("int64_t", names.get("variable", s.name), bare(ctx.scalars.integer(s.expr)))
-        elif isinstance(s, LetScalar):
-            kind = scalar_kind(s.dtype)
-            out.let(SCALAR[kind], names.get("variable", s.name), bare(ctx.scalars.of(s.expr, kind)))
         elif isinstance(s, Set):
             out.line(ctx.scalars.store(s.cell, s.expr))
-        elif isinstance(s, If):
-            with out.block(f"if ({bare(ctx.scalars.of(s.condition, BOOL))})"):
-                self._statements(s.body)
-        elif isinstance(s, For) and s.kind == "row":
-            self.rows.loop(s)
-        elif isinstance(s, For):
-            var = names.get("variable", s.var)
-            lo, hi, step = (bare(ctx.scalars.integer(e)) for e in (s.lo, s.hi, s.step))
-            with out.block(f"for (int64_t {var} = {lo}; {var} < {hi}; {var} += {step})"):
-                self._statements(s.body)
         else:
             raise CheckError(f"{type(s).__name__} has no form in a tile")
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from redfuser.codegen.c.lanes import count_uses
 from redfuser.codegen.c.scalars import bare
-from redfuser.codegen.c.types import BOOL, INT, SCALAR, Text
-from redfuser.codegen.c.variables import reduction_type, scalar_kind
+from redfuser.codegen.c.statements import print_plain
+from redfuser.codegen.c.types import INT, SCALAR, Text
+from redfuser.codegen.c.variables import reduction_type
 from redfuser.codegen.cuda.context import CudaContext
 from redfuser.codegen.cuda.lanes import Element
 from redfuser.codegen.cuda.scalars import CudaScalars
@@ -17,7 +18,7 @@ from redfuser.codegen.cuda.sweep import functor, taken_in
 from redfuser.codegen.cuda.tiles.nodes import COLUMNS, FRAGMENT, LIST, STATE, Clear, FragmentPhase
 from redfuser.codegen.cuda.tiles.whole import columns_of
 from redfuser.codegen.indexing import tidy
-from redfuser.codegen.nodes import At, For, If, Insert, LetInt, LetScalar, Set, Stmt, Sweep
+from redfuser.codegen.nodes import At, For, Insert, Set, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, lane_expressions
 from redfuser.errors import CheckError
 from redfuser.ir import MONOIDS, Const, Expr, op, rewrite, walk
@@ -128,22 +129,10 @@ class RowPrinter:
 
     def statement(self, s: Stmt) -> None:
         """One statement of a row."""
-        ctx, out, names = self.ctx, self.ctx.out, self.ctx.names
-        if isinstance(s, LetInt):
-            out.let("int64_t", names.get("variable", s.name), bare(ctx.scalars.integer(self.resolved(s.expr))))
-        elif isinstance(s, LetScalar):
-            kind = scalar_kind(s.dtype)
-            out.let(SCALAR[kind], names.get("variable", s.name), bare(ctx.scalars.of(self.resolved(s.expr), kind)))
-        elif isinstance(s, Set):
+        if print_plain(self.ctx.scalars, s, self._apart, self.resolved):
+            return
+        if isinstance(s, Set):
             self._set(s)
-        elif isinstance(s, If):
-            with out.block(f"if ({bare(ctx.scalars.of(self.resolved(s.condition), BOOL))})"):
-                self._apart(s.body)
-        elif isinstance(s, For):
-            var = names.get("variable", s.var)
-            lo, hi, step = (bare(ctx.scalars.integer(self.resolved(e))) for e in (s.lo, s.hi, s.step))
-            with out.block(f"for (int64_t {var} = {lo}; {var} < {hi}; {var} += {step})"):
-                self._apart(s.body)
         elif isinstance(s, Sweep):
             self.sweep(s)
         elif isinstance(s, Clear):

@@ -75,7 +75,7 @@ def plant(fn: Callable[..., Any], *arguments: Any, count: int = 40, seed: int = 
     Raises
     ------
     ArgumentError
-        for a function without a reduction, or an unknown kind.
+        for a function without a reduction, an unknown kind, or kernels without a place for any of the kinds.
     NoCompiler
         when NVRTC or a C++ compiler is missing.
     """
@@ -85,7 +85,11 @@ def plant(fn: Callable[..., Any], *arguments: Any, count: int = 40, seed: int = 
     found = subjects_of(getattr(fn, "__name__", "fn"), fn, arguments)
     if not found:
         raise ArgumentError("faults are planted in reductions, and the function has none")
-    return campaign(found, count, seed, only)
+    planted = campaign(found, count, seed, only)
+    if not planted.results:
+        raise ArgumentError("no fault of these kinds has a place in the kernels of this function; products on matrix "
+                            "units have none so far")
+    return planted
 
 
 def campaign(subjects: Sequence[Subject], count: int, seed: int, only: Iterable[str] = (),
