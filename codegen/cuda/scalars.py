@@ -44,7 +44,7 @@ class CudaScalars(Scalars):
         return super()._op(e)
 
     def _product(self, e: Expr, kind: str) -> str:
-        """A value; a product is rounded by itself, not joined with what is added to it (see the C printer)."""
+        """A value; a product is rounded by itself. The assembler would join it with what is added: see the C printer."""
         if isinstance(e, Op) and e.fn == "mul":
             a, b = (bare(self.of(x, kind)) for x in e.args)
             return f"__{'f' if kind == F32 else 'd'}mul_rn({a}, {b})"
