@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from redfuser.codegen.c.lanes import count_uses
 from redfuser.codegen.c.scalars import bare
 from redfuser.codegen.c.types import SCALAR, Text
 from redfuser.codegen.cuda.context import CudaContext
+from redfuser.codegen.cuda.scalars import difference
 from redfuser.codegen.nodes import At, Sweep
 from redfuser.ir import Cast, Const, Expr, Op, Size, Var, walk, with_children
 
@@ -34,6 +36,12 @@ class Element:
     place: str
     loaded: dict[At, str] = field(default_factory=dict)
     stored: dict[At, str] = field(default_factory=dict)
+
+    @cached_property
+    def rounded(self) -> frozenset[Expr]:
+        """Products that are rounded by themselves wherever they stand."""
+        sums = [x for x in map(difference, self.uses) if x is not None]
+        return frozenset(x for s in sums for x in s.args if isinstance(x, Op) and x.fn == "mul")
 
     def value(self, e: Expr, kind: str | None = None) -> str:
         """Text of a value."""
@@ -59,8 +67,10 @@ class Element:
         elif isinstance(e, (Op, Cast)):
             args = (e.body,) if isinstance(e, Cast) else e.args
             found = with_children(e, tuple(map(self._named, args)))
-        if self.uses.get(e, 0) > 1 and isinstance(found, (Op, Cast, At)):
-            kind = self.ctx.types.of(e)
+        kind = self.ctx.types.of(e)
+        if e in self.rounded:
+            found = Text(self.ctx.scalars.product(found, kind), kind)
+        if self.uses.get(e, 0) > 1 and (isinstance(found, (Op, Cast, At)) or e in self.rounded):
             name = self.ctx.names.fresh("val")
             self.ctx.out.let(SCALAR[kind], name, bare(self.ctx.scalars.of(found, kind)))
             found = Text(name, kind)

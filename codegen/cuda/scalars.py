@@ -17,6 +17,16 @@ from redfuser.ir import Expr, Op
 from redfuser.ir.ops import BELOW
 
 
+def difference(e: Expr) -> Op | None:
+    """The sum or difference of which an exponential is taken that is never positive. Its products are rounded before:
+    see the C printer."""
+    if isinstance(e, Op) and e.fn in BELOW.values():
+        inner = e.args[0]
+        if isinstance(inner, Op) and inner.fn in ("add", "sub"):
+            return inner
+    return None
+
+
 class CudaScalars(Scalars):
     """Prints scalar expressions as CUDA."""
 
@@ -36,15 +46,15 @@ class CudaScalars(Scalars):
         return f"bits_float({bits:#x}u)" if kind == F32 else f"bits_double({bits:#x}ull)"
 
     def _op(self, e: Op) -> str:
-        inner = e.args[0]
-        if e.fn in BELOW.values() and isinstance(inner, Op) and inner.fn in ("add", "sub"):
+        inner = difference(e)
+        if inner is not None:
             kind = self.ctx.types.of(e)
-            a, b = (self._product(x, kind) for x in inner.args)
+            a, b = (self.product(x, kind) for x in inner.args)
             return self.call(e.fn, kind, f"{a} {'+' if inner.fn == 'add' else '-'} {b}")
         return super()._op(e)
 
-    def _product(self, e: Expr, kind: str) -> str:
-        """A value; a product is rounded by itself. The assembler would join it with what is added: see the C printer."""
+    def product(self, e: Expr, kind: str) -> str:
+        """A value; a product is rounded by itself, and the assembler joins it with nothing."""
         if isinstance(e, Op) and e.fn == "mul":
             a, b = (bare(self.of(x, kind)) for x in e.args)
             return f"__{'f' if kind == F32 else 'd'}mul_rn({a}, {b})"

@@ -106,3 +106,22 @@ def test_a_schedule_ends_with_its_block():
     with pytest.raises(ValueError, match="inside"), scheduled(5):
         raise ValueError("inside")
     assert _SEED.get() is None
+
+
+def scaled_average(x, s, y):
+    """A product that is the weight's exponent and a value."""
+    z = x * s
+    e = np.exp(z - z.max(axis=-1, keepdims=True))
+    return (e * np.cos(z) * y).sum(axis=-1) / e.sum(axis=-1)
+
+
+def test_a_product_that_is_used_twice_is_rounded_by_itself():
+    """The assembler may join `mul` and `sub` of PTX into one multiply-add, which the executor cannot see."""
+    x = rf.spec((4, 100), "float32")
+    text = rf.fuse(scaled_average).lower(x, np.float32(0.3), x).source("cuda", arch="sm_80")
+    lines = text.splitlines()
+    named = {line.split()[2] for line in lines if line.strip().startswith("const float") and "= __fmul_rn(" in line}
+    exponentials = [line for line in lines if "expf(" in line and "old" not in line]
+    assert exponentials
+    assert all("expf(__fmul_rn(" in line or any(f"expf({n} - " in line for n in named) for line in exponentials)
+    assert any(f"expf({n} - " in line for n in named for line in exponentials)
