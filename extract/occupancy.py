@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from redfuser.extract.choose import round_up
+
 WARP = 32
 REGISTERS = 65536
 """Registers of a multiprocessor, and the most that a block may have."""
@@ -103,8 +105,8 @@ def occupancy(capability: int, threads: int, registers: int, shared: int) -> Occ
 
 def _by_registers(warps: int, registers: int) -> int:
     """Blocks that the registers allow; a launch is checked as if every partition got the same number of warps."""
-    of_warp = _round_up(registers * WARP, REGISTER_UNIT)
-    if registers > MOST_REGISTERS or of_warp * _round_up(warps, PARTITIONS) > REGISTERS:
+    of_warp = round_up(registers * WARP, REGISTER_UNIT)
+    if registers > MOST_REGISTERS or of_warp * round_up(warps, PARTITIONS) > REGISTERS:
         return 0
     resident = REGISTERS // PARTITIONS // max(1, of_warp) * PARTITIONS
     return resident // warps
@@ -114,8 +116,4 @@ def _by_shared(limits: Limits, shared: int) -> int:
     """Blocks that the shared memory allows."""
     if shared > limits.block_shared:
         return 0
-    return limits.shared // _round_up(shared + SHARED_RESERVED, SHARED_UNIT)
-
-
-def _round_up(n: int, unit: int) -> int:
-    return -(-n // unit) * unit
+    return limits.shared // round_up(shared + SHARED_RESERVED, SHARED_UNIT)

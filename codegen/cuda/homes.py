@@ -9,6 +9,7 @@ from redfuser.codegen.cuda.nodes import MEMORY, REGISTER, SHARED, Home
 from redfuser.codegen.cuda.ranges import Ranges
 from redfuser.codegen.nodes import Buf, Stmt, Sweep
 from redfuser.codegen.passes.bodies import Body, nested
+from redfuser.extract.choose import round_up
 from redfuser.ir.dtypes import numpy_dtype
 
 ALIGN = 16
@@ -36,17 +37,17 @@ def homes(body: Body, scratch: Iterable[Buf], ranges: Ranges, team: int, width: 
         if items is not None and need <= words:
             found.append(Home(buf, REGISTER, items))
             words -= need
-        elif size is not None and round_up(size) <= shared:
+        elif size is not None and aligned(size) <= shared:
             found.append(Home(buf, SHARED))
-            shared -= round_up(size)
+            shared -= aligned(size)
         else:
             found.append(Home(buf, MEMORY))
     return tuple(found)
 
 
-def round_up(size: int) -> int:
+def aligned(size: int) -> int:
     """Bytes of shared memory with alignment."""
-    return -(-size // ALIGN) * ALIGN
+    return round_up(size, ALIGN)
 
 
 def words_per_thread(buf: Buf, items: int | None, uses: list[Access]) -> int:

@@ -13,7 +13,7 @@ from redfuser.codegen.c.variables import registers, variable_types
 from redfuser.codegen.cuda.accesses import OWN, accesses
 from redfuser.codegen.cuda.comments import comment, launch_lines, statement_comment, sweep_lines, team_lines
 from redfuser.codegen.cuda.context import CudaContext
-from redfuser.codegen.cuda.homes import round_up, touched
+from redfuser.codegen.cuda.homes import aligned, touched
 from redfuser.codegen.cuda.nodes import MEMORY, REGISTER, SHARED, Barrier, CudaProgram, Launch, Parameter, TeamPhase
 from redfuser.codegen.cuda.prelude import prelude, reserved_words
 from redfuser.codegen.cuda.ranges import Ranges
@@ -205,13 +205,13 @@ class _Printer:
             assert size is not None
             if ctx.addresses.base(home.buf) in words:
                 placed.append((storage(home.buf.dtype), ctx.addresses.base(home.buf), offset))
-                offset += round_up(size)
+                offset += aligned(size)
         if ctx.fresh_places:
             real = SCALAR[self.kernel.compute]
             placed.append((real, "fresh_keys", offset))
-            offset += round_up(ctx.fresh_places * ITEMSIZE[real])
+            offset += aligned(ctx.fresh_places * ITEMSIZE[real])
             placed.append(("int64_t", "fresh_indices", offset))
-            offset += round_up(ctx.fresh_places * 8)
+            offset += aligned(ctx.fresh_places * 8)
         if placed:
             lines.append("extern __shared__ __align__(16) uint8_t shared_bytes[];")
             base = f"shared_bytes + team * {offset}" if phase.teams > 1 else "shared_bytes"

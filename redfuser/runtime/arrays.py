@@ -11,8 +11,9 @@ import numpy as np
 
 from redfuser.codegen.nodes import Buf
 from redfuser.errors import DTypeError, ShapeError
-from redfuser.ir import Const, Expr, Op, Size
+from redfuser.ir import Const, Expr, Size
 from redfuser.ir.dtypes import numpy_dtype
+from redfuser.ir.integers import integer_value
 from redfuser.ir.term import base_axis
 
 Array = np.ndarray[Any, Any]
@@ -49,22 +50,7 @@ def extent(array: Array) -> tuple[int, int]:
 
 def length(e: Expr, sizes: Mapping[str, int]) -> int:
     """The value of a shape expression: constants, sizes and integer arithmetic."""
-    if isinstance(e, Const):
-        return int(e.value)
-    if isinstance(e, Size):
-        return sizes[base_axis(e.axis)]
-    if isinstance(e, Op):
-        a, b = (length(x, sizes) for x in e.args)
-        return {
-            "add": a + b,
-            "sub": a - b,
-            "mul": a * b,
-            "max": max(a, b),
-            "min": min(a, b),
-            "idiv": a // b if b else 0,
-            "imod": a % b if b else 0,
-        }[e.fn]
-    raise ShapeError(f"{e} is no length")
+    return integer_value(e, lambda x: sizes[base_axis(x.axis)] if isinstance(x, Size) else None)
 
 
 class Port:

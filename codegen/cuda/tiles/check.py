@@ -19,7 +19,8 @@ from redfuser.codegen.cuda.tiles.nodes import (
 )
 from redfuser.codegen.nodes import Buf, For, If, Set, Stmt
 from redfuser.errors import CheckError
-from redfuser.ir import Const, Expr, Op, Var
+from redfuser.ir import Const, Expr, Var
+from redfuser.ir.integers import integer_value
 
 BLOCKS = (0, 1, 2, 3, 5)
 """Numbers of blocks of the stream that the run is tried with."""
@@ -118,19 +119,7 @@ class _Run:
 
     def value(self, e: Expr) -> int:
         """The value of an expression of loop variables and slots."""
-        if e in self.known:
-            return self.known[e]
-        if isinstance(e, Const):
-            return int(e.value)
-        if isinstance(e, Op):
-            if e.fn == "select":
-                return self.value(e.args[1] if self.value(e.args[0]) else e.args[2])
-            a, b = (self.value(x) for x in e.args)
-            found = {"add": a + b, "sub": a - b, "mul": a * b, "lt": a < b, "eq": a == b, "min": min(a, b),
-                     "max": max(a, b)}
-            if e.fn in found:
-                return int(found[e.fn])
-        raise CheckError(f"the checker does not know {e}")
+        return integer_value(e, self.known.get)
 
     def body(self, body: Iterable[Stmt]) -> None:
         for s in body:

@@ -15,33 +15,15 @@ from typing import Any, Protocol
 from redfuser.codegen.cuda import CudaProgram, Launch
 from redfuser.codegen.nodes import Buf, Kernel
 from redfuser.errors import ShapeError
-from redfuser.ir import Const, Expr, Op, Size
+from redfuser.ir import Expr
 from redfuser.ir.dtypes import numpy_dtype
-from redfuser.ir.term import base_axis
 from redfuser.runtime.arrays import Port, length
 from redfuser.runtime.cuda.launch import Function, Parameter, array, pack, scalar
 
 
 def holds(condition: Expr | None, sizes: Mapping[str, int]) -> bool:
     """Whether a condition on sizes holds; no condition always does."""
-    return condition is None or bool(_value(condition, sizes))
-
-
-def _value(e: Expr, sizes: Mapping[str, int]) -> int:
-    if isinstance(e, Const):
-        return int(e.value)
-    if isinstance(e, Size):
-        return sizes[base_axis(e.axis)]
-    if isinstance(e, Op) and e.fn in _TESTS:
-        return int(_TESTS[e.fn](*(_value(x, sizes) for x in e.args)))
-    return length(e, sizes)
-
-
-_TESTS: dict[str, Any] = {
-    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "and": lambda a, b: a and b, "or": lambda a, b: a or b,
-    "not": lambda a: not a,
-}  # fmt: skip
+    return condition is None or bool(length(condition, sizes))
 
 
 @dataclass(frozen=True)
