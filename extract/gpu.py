@@ -13,13 +13,13 @@ BLOCK_SHARED = {capability: limits.block_shared for capability, limits in LIMITS
 """Compute capability -> bytes of shared memory that one block may have."""
 STATIC_SHARED = 48 << 10
 """Bytes of shared memory that a block has without asking for more."""
-LEAST_CAPABILITY = 80
-"""Compute capability of the oldest GPUs that kernels are made for."""
 EXACT = (90,)
 """Compute capabilities whose text is compiled for this architecture alone (sm_90a): it has instructions that no other
 has."""
 ARCHITECTURES = (80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
 """Compute capabilities, as in sm_80, that kernels are made for."""
+LEAST_CAPABILITY = ARCHITECTURES[0]
+"""Compute capability of the oldest GPUs that kernels are made for."""
 DEFAULT = "a100"
 
 

@@ -6,6 +6,7 @@ Later levels then see axes that are neither merged nor split. Only inputs and ou
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -211,7 +212,8 @@ class _Expander:
         n = self.nodes[position]
 
         def merged(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            return a.reshape(*a.shape[: own.start], -1, *a.shape[own.stop :])
+            whole = math.prod(a.shape[own.start : own.stop])
+            return a.reshape(*a.shape[: own.start], whole, *a.shape[own.stop :])
 
         call = Call("reshape", merged, (Operand(0),), {}, "an array with several axes as one", view=True)
         one = 1 if all(e == 1 for e in n.shape[own.start : own.stop]) else label
